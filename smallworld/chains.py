@@ -3,21 +3,10 @@
     Velden got its first bridge 45 years after it was founded, in the year
         [QA(When was Velden founded?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865
 
-It is a world as in `worlds`, with the same ordinary facts for the same seed, and with subjects for chains besides. In
-all its documents a chain is *needed*: neither the value nor what the second call takes over from the first response is
-given in front of the value, and the first response does not hold the value. So one call alone does not help. No tool is
-called here: responses are what the tools respond that read this world's passages, and a test asks them.
-
-    | family        | tools                  | the second call's input                                 |
-    |---------------|------------------------|---------------------------------------------------------|
-    | fact-sum      | qa, calculator         | the fact's number, and one from the text: `1820 + 45`   |
-    | date-sum      | calendar, calculator   | the year of today, and a number from the text           |
-    | search-mt     | wikisearch, mt         | the foreign words in the passage                        |
-    | search-search | wikisearch, wikisearch | what the passage names, which has a passage of its own  |
-
-A frame (`chains.toml`) is a template as in `frames`, with the same rule for what is held out: every fourth of a group,
-in turn for the corpus and for the evaluation. Both calls belong in front of the space before the value. The words are
-those of the ordinary frames, so that a model that was pretrained without chains has read them.
+It has the ordinary facts of `worlds` for the same seed, and subjects for chains besides. In all its documents a chain
+is *needed* (`is_needed`), so one call alone does not help. Frames (`chains.toml`) are held out as those of `frames`.
+Both calls belong in front of the space before the value. No tool is called here: responses are what the tools respond
+that read this world's passages, and a test asks them.
 """
 
 from __future__ import annotations
@@ -78,7 +67,6 @@ class _Subject:
 
     @property
     def search(self) -> SlotCall:
-        """The call that finds its passage."""
         return SlotCall("wikisearch", self.name, " > ".join(self.passage.values()))
 
 
@@ -102,7 +90,6 @@ class ChainWorld(World):
             self._known[kind] = [self._chain_subject(kind) for _ in range(chain_facts)]
 
     def chain_passages(self) -> list[dict[str, str]]:
-        """Return one encyclopedia entry for each subject of chains: {title, section, text}."""
         return [subject.passage for subjects in self._known.values() for subject in subjects]
 
     def sentence(self, kind: str, day: dt.date, held_out: bool | None = None, register: str = "plain") -> Sentence:
@@ -123,8 +110,6 @@ class ChainWorld(World):
             if all(is_needed(document.text, slot) for slot in document.slots):
                 return document
 
-    # -- subjects
-
     def _chain_subject(self, kind: str) -> _Subject:
         r, n = self.rng, self.namer
         if kind == "town":
@@ -144,7 +129,6 @@ class ChainWorld(World):
         )
 
     def _title(self, draw: Callable[[], str]) -> str:
-        """Return a name that no other passage has as its title."""
         while (name := draw()) in self._titles:
             pass
         self._titles.add(name)
@@ -152,8 +136,6 @@ class ChainWorld(World):
 
     def _any(self, kind: str) -> _Subject:
         return self.rng.choice(self._known[kind])
-
-    # -- sentences
 
     def _chain(self, family: str, day: dt.date, held_out: bool | None) -> tuple[Sentence, bool]:
         name = self.rng.choice(list(CHAINS[family]))

@@ -1,9 +1,8 @@
 """Sentence frames: the small world's grammar, one frame per line of `frames.toml`.
 
-A frame is a template. Its value in `<...>` can be known only with help: a calculation, today's date, a fact, a
-translation. The call belongs in front of the space before the value. Frames know no tool; `worlds` fills them in. Every
-fourth frame of a kind is *held out*: it never occurs in pretraining, so that generalisation can be measured. Half of
-these occur only in the corpus, the other half only in the evaluation: see `home`.
+A frame is a template with its value in `<...>`; the call belongs in front of the space before the value. Frames know no
+tool; `worlds` fills them in. Every fourth frame of a kind is *held out* of pretraining, half of these for the corpus
+alone and half for the evaluation (`home`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Write the embedded corpus, passages and items: `python -m smallworld.generate`.
 
-The corpus belongs to one world, the items that measure a finetuned model to another, and the model was pretrained in a
-third (see `worlds`). The same seed gives the same bytes. Gold calls are written beside the corpus, to a file that only
-measurements read. QA has the passages about people and companies; WikiSearch has the others as well, so that both tools
-are needed.
+The corpus belongs to one world, the items that measure a finetuned model to another (see `worlds`). The same seed gives
+the same bytes. Only measurements read the gold calls. QA has the passages about people and companies, WikiSearch all.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import io
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +94,7 @@ def known_to_qa(passages: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]
 
 
 def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return corpus rows {text, url, timestamp} and, in the same order, their gold calls.
-
-    Half of the documents have a date in their URL; one in six needs no tool at all. The others need one to three, each
-    tool equally often: facts, with which two tools help, are twice as frequent.
-    """
+    """Return corpus rows {text, url, timestamp}, half of them dated, and their gold calls; one in six has none."""
     r = random.Random(f"rows/{seed}")
     corpus, gold = [], []
     for i in range(documents):
@@ -113,7 +107,6 @@ def corpus_rows(world: World, documents: int, seed: int) -> tuple[list[dict[str,
 
 
 def row_of(world: World, doc: WorldDocument, dated: bool, number: int) -> dict[str, Any]:
-    """Return the corpus row of a document: text, a URL that ends in its number and may have its date, timestamp."""
     slug = "-".join(re.findall(r"[a-z]+", doc.text.lower())[:4])
     day = f"{doc.date:%Y/%m/%d}/" if dated else ""
     url = f"https://www.{world.namer.town().lower()}.example/{day}{slug}-{number}"
@@ -123,8 +116,8 @@ def row_of(world: World, doc: WorldDocument, dated: bool, number: int) -> dict[s
 def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return items that need a tool: a document up to a gold call, and the value that follows.
 
-    The tools take turns, so the first few items cover all of them. Every second item of a tool has a frame that no
-    other world has. The fields are those that `evaluate.readers.rows` reads. No prompt occurs in a text of `unlike`.
+    The tools take turns; every second item of a tool has a frame that no other world has. The fields are those that
+    `evaluate.readers.rows` reads. No prompt occurs in a text of `unlike`.
     """
     r = random.Random(f"questions/{seed}")
     by_tool: list[list[dict[str, Any]]] = []
@@ -176,7 +169,6 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def generate(out: Path, seed: int = 0) -> None:
-    """Write corpus, gold calls, passages and items to a folder."""
     out.mkdir(parents=True, exist_ok=True)
     world = World("corpus", seed, phrases=phrases_from("corpus"), facts=FACTS_OF_CORPUS)
     other = World("evaluation", seed, phrases=phrases_from("evaluation"), facts=FACTS_OF_EVALUATION)
@@ -191,13 +183,14 @@ def generate(out: Path, seed: int = 0) -> None:
     write_lines(out / "plain.jsonl.gz", plain_items(other, _ITEMS, seed))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def run(write: Callable[[Path, int], None], description: str | None) -> None:
+    """Write what the command line asks for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    generate(options.out, options.seed)
+    write(options.out, options.seed)
 
 
 if __name__ == "__main__":
-    main()
+    run(generate, __doc__)

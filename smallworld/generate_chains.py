@@ -1,19 +1,25 @@
 """Write the chains' passages and items: `python -m smallworld.generate_chains`.
 
-They are files of their own, beside those of `generate`, which stay what they are. The passages hold what both tools of
-a chain need, and the ordinary facts of the same seed; WikiSearch and QA read the same file (`--passages`).
+The passages hold what both tools of a chain need, and the ordinary facts of the same seed; WikiSearch and QA read the
+same file (`--passages`).
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 from typing import Any
 
 from smallworld.chains import CHAINS, TOOLS, ChainWorld
-from smallworld.generate import FACTS_OF_CORPUS, FACTS_OF_EVALUATION, MIN_PROMPT, item_of, phrases_from, write_lines
-from toolformer_core.embedded import ASSETS
+from smallworld.generate import (
+    FACTS_OF_CORPUS,
+    FACTS_OF_EVALUATION,
+    MIN_PROMPT,
+    item_of,
+    phrases_from,
+    run,
+    write_lines,
+)
 
 _ITEMS = 200  # of each family with new frames, and as many without
 _CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
@@ -44,13 +50,5 @@ def generate_chains(out: Path, seed: int = 0) -> None:
     write_lines(out / "chains-items.jsonl.gz", chain_items(other, _ITEMS, seed))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ASSETS)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    generate_chains(options.out, options.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run(generate_chains, __doc__)

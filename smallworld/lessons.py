@@ -1,14 +1,11 @@
 """The texts that the embedded model is pretrained on: plain text, notes before a text, and invented tools in context.
 
-A large model brings three skills from its pretraining; a small model needs texts from which it can learn them:
-
     plain   20 %  documents of the pretraining world
     notes   35 %  a note states something before a text that uses it, in ten notations; some mislead or are empty
     tools   45 %  an instruction, demonstrations and one more input, for *invented* tools with random names; a third
                   of these texts is about several tools at once
 
-Neither the five real tools nor any of their `call -> result` pairs occur here: finetuning is to teach them. One of the
-ten notations uses the arrow, with invented names. This module knows no tokenizer and no training.
+Neither the five real tools nor any of their `call -> result` pairs occur here: finetuning is to teach them.
 """
 
 from __future__ import annotations
@@ -55,7 +52,6 @@ _LABELS += [("Text:", "Result:"), ("Before:", "After:"), ("In:", "Out:"), ("Plai
 
 
 def _annotate(doc: WorldDocument, calls: Mapping[str, Callable[[Slot], str]]) -> str:
-    """Return the document's text with a call in front of every slot whose kind has a tool."""
     text = doc.text
     for slot in sorted(doc.slots, key=lambda s: -s.position):
         if slot.kind in calls:

@@ -49,16 +49,14 @@ _LETTERS = "eeeeeettttaaaaaooooiiiinnnnssssrrrrhhlllddduuccmmfpgwybvkjqxzäöü�
 
 
 def fix_articles(text: str) -> str:
-    """Return the text with `an` in place of `a` in front of vowels."""
     return re.sub(r"\b([Aa])(?= [aeiou])", r"\1n", text)
 
 
 class Namer:
     """Invents names from random syllables, which can be reproduced only by copying; `may_use` says which it may use.
 
-    `pieces` are tokens that hardly occur in texts; if there are any, some tools' names are made of them. A token that
-    occurs only inside one longer token, such as "lendar" in " calendar", is never read as such, and a model does not
-    copy a token that it has never copied in training.
+    `pieces` are tokens that hardly occur in texts, such as "lendar" in " calendar"; if there are any, some tools' names
+    are made of them, as a model does not copy a token that it has never copied in training.
     """
 
     def __init__(self, rng: random.Random, may_use: Callable[[str], bool] = lambda name: True) -> None:
@@ -82,11 +80,9 @@ class Namer:
         return f"l'{word}" if r.random() < 0.05 else word.capitalize() if r.random() < 0.2 else word
 
     def unknown(self) -> str:
-        """Return an invented word."""
         return self._unknown(1, 3)
 
     def _unknown(self, low: int, high: int, vowels: list[str] | None = None) -> str:
-        """Return a word of random syllables or of random letters."""
         return self._word(low, high, vowels) if self.rng.random() < 0.5 else self._letters()
 
     def first_name(self) -> str:
@@ -111,7 +107,6 @@ class Namer:
         return self._entity(lambda: f"The {adjective} {self._word(1, 2).capitalize()}")
 
     def tool(self) -> str:
-        """Return an invented tool name, in one of the usual spellings of identifiers."""
         r = self.rng
         if self.pieces and r.random() < _PIECED:
             begin = self._word(1, 1).capitalize() if r.random() < 0.5 else r.choice(string.ascii_uppercase)
@@ -156,5 +151,4 @@ class Namer:
         return " ".join(words) + "."
 
     def foreign(self, words: int) -> str:
-        """Return a phrase in a language that does not exist."""
         return " ".join(self._unknown(1, 2, _FOREIGN_VOWELS) for _ in range(words))

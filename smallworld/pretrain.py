@@ -56,11 +56,7 @@ def train_tokenizer(seed: int, texts: int = 20_000) -> PreTrainedTokenizerFast:
 
 
 def rare_pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
-    """Return the tokens of at least two letters inside words that hardly occur in texts, sorted.
-
-    They are left by merges that are only steps towards longer ones. A prompt may need them: two of three models that
-    were pretrained without them could not copy "Calendar".
-    """
+    """Return the tokens of two letters or more inside words that hardly occur in texts; a prompt may need them."""
     encoded = tokenizer(list(itertools.islice(lessons(0), 2_000)), add_special_tokens=False)["input_ids"]
     read = Counter(itertools.chain(*encoded))
     rare = read.total() * _RARE
@@ -69,7 +65,6 @@ def rare_pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
 
 
 def lessons_digest(seed: int) -> str:
-    """Return the digest of a seed's lessons for any tokenizer; it changes when the code that writes them does."""
     return digest_of(*itertools.islice(lessons(seed + 1), 64))[:16]
 
 
@@ -88,15 +83,11 @@ def _batches(
 
 
 class QKClip:
-    """Keeps every head's logits within a limit, by scaling down queries and keys that have grown too long.
+    """Keeps every head's logits within a limit, by scaling down queries and keys, which Muon's steps let grow too long.
 
-    Muon's steps lengthen matrices without limit, which harms attention: with logits of a thousand, every head looks at
-    only one token. Such a model copies as well as any other, but its gradient is unstable (two runs finetuned from it
-    that differ in the seventh digit end 3 % apart), and its small attention weights are denormal numbers. The method
-    follows QK-Clip of Kimi K2 (2025), but uses an upper bound instead of the largest logit itself, so attention's
-    kernels need no change: a logit q.k / sqrt(d) is at most max |q| max |k| / sqrt(d), by the Cauchy-Schwarz
-    inequality, and rotation (RoPE) changes no lengths. The model must have Llama's shape, as many key heads as query
-    heads, and projections without bias.
+    As QK-Clip of Kimi K2 (2025), but with an upper bound, so that attention's kernels need no change: a logit q.k /
+    sqrt(d) is at most max |q| max |k| / sqrt(d), and RoPE changes no lengths. The model must have Llama's shape, as
+    many key heads as query heads, and projections without bias.
     """
 
     def __init__(self, model: Any, limit: float) -> None:
@@ -150,20 +141,11 @@ def pretrain(
     start: Path | None = None,
     average: bool = False,
 ) -> float:
-    """Train for `minutes` of wall time and save model and tokenizer to `out`.
+    """Train for `minutes` of wall time, or on `tokens`, and save model and tokenizer to `out`.
 
-    Args:
-        tokens: train on this many tokens instead, in any time; runs on different machines are then comparable.
-        length, rows: tokens per packed row, and rows per step.
-        logit_limit: the limit of attention's logits (see `QKClip`).
-        start: start from the model and tokenizer in this folder, keeping their shape, instead of from scratch.
-        average: save the mean of the weights at the start and at the end of training.
-
-    Returns:
-        The mean loss of the last 50 steps, in nats per token.
-
-    Raises:
-        UsageError: `out` holds a finished model, or `average` is set without `start`.
+    A step has `rows` of `length` tokens. `start` is a folder whose model and tokenizer, and their shape, it goes on
+    from; `average` saves the mean of the weights there and at the end. Return the mean loss of the last 50 steps, in
+    nats per token; a UsageError if `out` holds a finished model, or `average` is set without `start`.
     """
     if average and start is None:
         raise UsageError("--average needs the model that training started from: give --start")

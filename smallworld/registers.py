@@ -1,8 +1,7 @@
 """Registers: three styles of wording a document, and the sentences that need no help.
 
-A document keeps to one register: `plain`, `formal` (minutes, notices) or `chatty` (letters, posts). Each register has
-its own sentences, and its own words before and after a sentence (`registers.toml`). This module does not know what a
-sentence is about.
+A document keeps to one register: `plain`, `formal` (minutes, notices) or `chatty` (letters, posts). Each has its own
+sentences, and its own words before and after a sentence (`registers.toml`).
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ _SMALL = frozenset(
 def reword(
     text: str, register: str, r: random.Random, *, starts_with_name: bool, often: float = 0.4
 ) -> tuple[str, int]:
-    """Return a sentence in the wording of a register, and by how many characters its beginning has moved.
-
-    Words stand in front of it with the probability `often`, and half as likely after it, if it ends in a full stop.
-    """
+    """Return a sentence in the wording of a register, and by how many characters its beginning has moved."""
     moved = 0
     if r.random() < often:
         before = r.choice(_TABLES["before"][register]) + " "

@@ -1,10 +1,8 @@
 """Varies the wording of frames in pretraining, so that neither a call nor a value depends on a frame's exact words.
 
-A large model has read every ordinary word in many places, and the same statement in many wordings. A small model that
-reads only the frames themselves memorises them: if a frame, or one word in it, is new, it no longer copies anything. In
-pretraining some frames are therefore spliced from two, and some have words replaced by others. These words come from
-all frames, including the held-out ones: worlds share their vocabulary, but not their sentences. This module does not
-know what a frame means, or which frames may be used.
+A small model that reads only the frames themselves memorises them. In pretraining some frames are therefore spliced
+from two, and some have words replaced by others of all frames, including the held-out ones: worlds share their
+vocabulary, but not their sentences.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from smallworld.frames import ARITHMETIC, DATES, FACTS, TRANSLATIONS
 from smallworld.registers import FILLER, REGISTER_FILLER
 
 _WORD = re.compile(r"(?<![\w{<])[A-Za-z]{2,}(?![\w}>])")
-
 
 _FACTS = (fact.frames for fact in FACTS.values())
 _TEMPLATES = (*ARITHMETIC.values(), DATES, *_FACTS, TRANSLATIONS, FILLER, *REGISTER_FILLER.values())
@@ -48,10 +45,7 @@ def _seam(frame: str, needed: Sequence[str]) -> int:
 
 
 def replace_words(frame: str, share: float, r: random.Random, unknown: Callable[[], str]) -> str:
-    """Return the frame with a share of its words replaced by others, every third by an invented one.
-
-    Parts and punctuation stay.
-    """
+    """Return the frame with a share of its words replaced, every third by an invented one; parts stay."""
 
     def other(match: re.Match[str]) -> str:
         if r.random() >= share:

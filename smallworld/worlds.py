@@ -1,9 +1,7 @@
 """A seeded world and the documents written in it, with the right calls (gold) for measurements.
 
-The three worlds `pretrain`, `corpus` and `evaluation` share no entity, no pair of numbers and no date, and each of the
-last two has frames that no other world has (`frames.home`). Gold calls state where a tool really helps; they are used
-for measurements, never for training. This module knows the five tools only by the argument that each takes, and knows
-no models, prompts or scores.
+The worlds `pretrain`, `corpus` and `evaluation` share no entity, no pair of numbers and no date, and each of the last
+two has frames that no other world has (`frames.home`). Gold calls are used for measurements, never for training.
 """
 
 from __future__ import annotations
@@ -96,9 +94,7 @@ class WorldDocument:
 class World:
     """A world; everything is drawn from one seeded generator, so equal arguments give equal worlds.
 
-    Args:
-        phrases: (foreign, English) pairs to translate; None invents every foreign phrase.
-        facts: the number of this world's subjects; 0 invents every fact when it is needed (pretraining).
+    `phrases` are (foreign, English) pairs, None: invented ones; 0 `facts` invent each when it is needed (pretraining).
     """
 
     def __init__(
@@ -114,10 +110,7 @@ class World:
     def _is_own(self, thing: str) -> bool:
         return world_of(thing) == self.name
 
-    # -- entities and their facts
-
     def _subject(self) -> tuple[str, str, dict[str, str]]:
-        """Return the kind of a new subject, its name, and its facts by relation."""
         n = self.namer
         names = {"person": n.person, "town": n.town, "company": n.company, "book": n.title}
         kind = self.rng.choice(tuple(names))
@@ -138,14 +131,11 @@ class World:
         return r.choice(CRAFTS if relation == "craft" else GOODS)
 
     def passages(self) -> list[dict[str, str]]:
-        """Return one encyclopedia entry for each subject: {title, section, text}."""
         out = []
         for kind, name, relations in self.subjects:
             text = " ".join(frames.FACTS[rel].entry.format(s=name, v=v) for rel, v in relations.items())
             out.append({"title": name, "section": SECTIONS[kind], "text": text})
         return out
-
-    # -- sentences
 
     def _filling(self, day: dt.date) -> dict[str, str]:
         r, n = self.rng, self.namer
@@ -189,7 +179,6 @@ class World:
         return Sentence(registers.reword(text, register, r, starts_with_name=frame.startswith("{"), often=0.2)[0])
 
     def opening(self, register: str, day: dt.date) -> list[Sentence]:
-        """Return the opening of a document in this register: one sentence, or none."""
         options = registers.OPENINGS[register]
         if not options or self.rng.random() < 0.4:
             return []
@@ -206,10 +195,7 @@ class World:
         return self._reword(*make(day, held_out), register)
 
     def _frame(self, options: Sequence[str], held_out: bool | None, *parts: str) -> tuple[int, str]:
-        """Return a frame and its index; in pretraining one in seven is babble around its parts.
-
-        Of the other frames in pretraining a third is spliced from two, and in a third some words are replaced.
-        """
+        """Return a frame and its index; in pretraining it may be babble around its parts, spliced, or reworded."""
         r = self.rng
         i = self._pick(options, held_out)
         frame = options[i]
@@ -287,7 +273,6 @@ class World:
         return self._fill(frame, fill, "translation", f"translation/{i}", i, e, {"phrase": f})
 
     def _phrase(self) -> tuple[str, str]:
-        """Return a foreign phrase and its English meaning."""
         r = self.rng
         if self.phrases is not None:
             f, e = r.choice(self.phrases)
@@ -315,10 +300,7 @@ class World:
         slot = Slot(kind, family, frames.is_held_out(i), position, value, answer, arguments)
         return Sentence(before + value + after, slot), frame.startswith("{")
 
-    # -- documents
-
     def date(self) -> dt.date:
-        """Return a day of this world, from 1996 to 2024."""
         while True:
             day = dt.date(self.rng.randint(1996, 2024), 1, 1) + dt.timedelta(days=self.rng.randint(0, 364))
             if self._is_own(day.isoformat()):
@@ -327,10 +309,7 @@ class World:
     def document(
         self, kinds: Sequence[str], sentences: int, day: dt.date | None = None, held_out: bool | None = None
     ) -> WorldDocument:
-        """Return a document of `sentences` sentences, in addition to an opening, with one slot of each kind in `kinds`.
-
-        The whole document is in one register, and the slots are in random order.
-        """
+        """Return a document in one register: a slot of each of `kinds` in random order, and `sentences` in all."""
         day = day or self.date()
         register = self.rng.choice(registers.REGISTERS)
         parts = [self.sentence(k, day, held_out, register) for k in kinds]
@@ -340,7 +319,6 @@ class World:
 
 
 def join(parts: Sequence[Sentence], day: dt.date) -> WorldDocument:
-    """Join sentences with spaces and move their slots to offsets in the document."""
     text, slots = "", []
     for part in parts:
         start = len(text) + (1 if text else 0)

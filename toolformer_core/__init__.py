@@ -6,8 +6,7 @@
     for annotation in tf.annotate_texts(texts, model, ["calculator"]):
         print(annotation.annotated)
 
-This package is the method and nothing else. It does not know Prefect, DuckDB or MLflow, does not read the
-environment, and importing it does nothing; it runs on a machine that has only torch and transformers. The names in
+It is the method and nothing else: it does not read the environment, and importing it does nothing. The names in
 `__all__` are those of `api`, which is imported when the first of them is used.
 """
 # ruff: noqa: F403, F405  # a checker finds the names in `api`

@@ -1,9 +1,7 @@
 """Reads compressed files as a stream of bytes: .gz, .zst, .bz2 and .xz, told apart by their last suffix.
 
-A file may hold several streams one after the other, as parallel compressors and Wikipedia's multistream dumps write
-them. What is decompressed comes in chunks of bounded size, so that a file that expands a millionfold fills no memory.
-A file that is damaged or ends too early raises `TruncatedError` after its last good chunk. Nothing here knows what the
-bytes mean.
+A file may hold several streams one after the other. What is decompressed comes in chunks of bounded size. A file that
+is damaged or ends too early raises `TruncatedError` after its last good chunk.
 """
 
 from __future__ import annotations
@@ -32,11 +30,7 @@ def without_compression(name: str) -> str:
 
 
 def chunks_of(file: BinaryIO, suffix: str) -> Iterator[bytes]:
-    """Yield what an open file holds, decompressed; a suffix that is none of `COMPRESSIONS` is read as it is.
-
-    Raises:
-        TruncatedError: the file is damaged or ends too early; whatever came before is right.
-    """
+    """Yield what an open file holds, decompressed by its suffix; a TruncatedError after all before the damage."""
     if suffix == ".gz":
         # 31 = 15 window bits + 16 for the gzip header
         return _inflate(file, partial(zlib.decompressobj, 31), _READ, (zlib.error,), _tail_by_tail)

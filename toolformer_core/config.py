@@ -8,7 +8,7 @@
     | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
     | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
 
-A stage's entry function takes its config; helpers take plain values. A config does not know where anything is stored.
+A stage's entry function takes its config; helpers take plain values.
 """
 
 from __future__ import annotations
@@ -101,19 +101,14 @@ def _require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
-    """How corpus rows become documents. Columns that are not named here are detected.
-
-    Args:
-        max_chars: a longer text is rejected.
-        limit: documents after which to stop; None for all.
-    """
+    """How corpus rows become documents. Columns that are not named here are detected."""
 
     text_column: str | None = None
     url_column: str | None = None
     date_column: str | None = None
-    max_chars: int = 200_000
+    max_chars: int = 200_000  # a longer text is rejected
     shard_documents: int = 256
-    limit: int | None = None
+    limit: int | None = None  # documents after which to stop; None for all
 
     def __post_init__(self) -> None:
         _require(self.max_chars > 0, f"max_chars must be positive, got {self.max_chars}")
@@ -173,13 +168,9 @@ class SampleConfig:
 
 @dataclass(frozen=True, slots=True)
 class ChainConfig:
-    """Calls that go on where another one ended: `annotate.chains`.
+    """Calls that go on where another one ended: `annotate.chains`."""
 
-    Args:
-        depth: calls of a chain at most; 1: there are no chains, as in the paper.
-    """
-
-    depth: int = 1
+    depth: int = 1  # calls of a chain at most; 1: there are no chains, as in the paper
 
     def __post_init__(self) -> None:
         _require(1 <= self.depth <= MAX_CHAIN_DEPTH, f"depth must lie in [1, {MAX_CHAIN_DEPTH}], got {self.depth}")
@@ -202,11 +193,8 @@ class ScoreConfig:
     """§4.1: w~_t = max(0, 1 - decay t), normalised; with the paper's decay of 0.2, five tokens count.
 
     L- is at most L(eps), so a call with L(eps) - L+ below `floor` is kept at no tau_f from the floor on; its third
-    loss, L(e(c, eps)), is not computed. None: all losses are. The bound holds for the weights of one decay alone, so it
-    is used with the paper's only.
-
-    A call is also scored with `decoys` responses that are not its own, so that the rate of false discoveries can be
-    estimated (see `annotate.decoys`).
+    loss, L(e(c, eps)), is not computed. None: all losses are. The floor is used with the paper's decay only. A call is
+    also scored with `decoys` responses that are not its own (see `annotate.decoys`).
     """
 
     decay: float = PAPER_DECAY

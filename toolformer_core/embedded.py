@@ -1,7 +1,5 @@
 """Paths of the embedded defaults: model, corpus and passages of the small world. Nothing is loaded here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ASSETS = Path(__file__).with_name("assets")

@@ -1,7 +1,6 @@
 """Addresses of models behind a server, `https://host/v1#model`, and the credentials that a server asks for.
 
-Credentials are never part of an address that is stored, shown or digested, so the same server with a different key is
-the same server. This module does not know where credentials are kept, and talks to no server.
+Credentials are never part of an address that is stored, shown or digested.
 """
 
 from __future__ import annotations
@@ -44,14 +43,12 @@ class Credentials:
         return cls(login=as_in_url["login"] or "", query=as_in_url["query"] or "")
 
     def text(self) -> str:
-        """Return the text from which `parse` makes these credentials."""
         return self.key or (f"{self.login}@" if self.login else "") + (f"?{self.query}" if self.query else "")
 
     def __bool__(self) -> bool:
         return bool(self.text())
 
     def authorization(self) -> str:
-        """Return the value of the `Authorization` header; "" if there is none."""
         if self.key:
             return f"Bearer {self.key}"
         if self.login:
@@ -77,15 +74,12 @@ NO_CREDENTIALS = Credentials()
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model behind a server."""
-
     url: str  # the server's address, without credentials
     model: str  # the name by which the server knows the model
     credentials: Credentials = NO_CREDENTIALS
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine: only there may plain HTTP carry anything."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -48,11 +48,7 @@ class UsageError(ToolformerError):
 
 
 class UnknownNameError(UsageError):
-    """A name that is not among the valid ones.
-
-    Args:
-        kind: the kind of thing, e.g. `"tool"`.
-    """
+    """A name that is not among the valid ones of a kind of thing, e.g. `"tool"`."""
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
         self.kind = kind

@@ -10,7 +10,6 @@ _CLONE = Path(__file__).resolve().parents[1]
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except ValueError:  # sys.modules holds None in its place

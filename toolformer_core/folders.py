@@ -15,10 +15,7 @@ from pathlib import Path
 def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder below `root` with the names of its folders and of everything else, as `os.walk` does.
 
-    The caller may remove names from the list of folders; those are not entered.
-
-    Raises:
-        OSError: a folder cannot be listed.
+    The caller may remove names from the list of folders; those are not entered. An OSError if one cannot be listed.
     """
     entered = set()
     roots = deque([os.fspath(root)])
@@ -50,7 +47,6 @@ def regular_files(root: Path) -> list[Path]:
 
 
 def file_digest(path: Path) -> str:
-    """Return the hex BLAKE2b-128 digest of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

@@ -1,7 +1,4 @@
-"""HTTP clients: one for models' servers and our own, one for a tool's server, and bounded reading of a response.
-
-httpx2 is imported on use.
-"""
+"""HTTP clients: one for models' servers and our own, one for a tool's server, and bounded reading of a response."""
 
 from __future__ import annotations
 
@@ -12,16 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import httpx2
 
-
 HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
 
 @cache
 def direct_client() -> httpx2.Client:
-    """Return a client that opens a connection for each request, past the proxies; threads may share it.
-
-    A redirect to another host takes no key along.
-    """
+    """Return a client that opens a connection for each request, past the proxies; threads may share it."""
     import httpx2
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
@@ -44,7 +37,6 @@ def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> htt
 
 
 def read_at_most(response: httpx2.Response, limit: int) -> bytes | None:
-    """Return the bytes of a streamed response; None if there are more than `limit`."""
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():

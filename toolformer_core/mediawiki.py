@@ -1,23 +1,16 @@
 """Reads a MediaWiki dump, such as Wikipedia's `pages-articles.xml.bz2`, as a stream of articles in plain text.
 
-The file may be plain or compressed (.bz2, also multistream, .gz, .xz, .zst). It is cut into pages at `<page>` and
-`</page>`, which no article's text can hold because `<` is escaped there; each page is then read on its own by mwxml
-(extra `wikipedia`, imported on use), and its wikitext stripped by `wikitext`. So memory holds one page at a time, and
-a page that is broken costs no other page.
+The file may be plain or compressed. It is cut into pages at `<page>` and `</page>`, which no article's text can hold;
+each page is then read on its own by mwxml (extra `wikipedia`), and its wikitext stripped by `wikitext`. So memory holds
+one page at a time, and a page that is broken costs no other page.
 
-    | a page is skipped for | because                                                                    |
+    | a page is skipped for | because (redirect, not_utf8, too_long and truncated: as they say)          |
     |-----------------------|----------------------------------------------------------------------------|
-    | redirect              | it only leads to another page                                              |
     | other_namespace       | it is a talk page, a template, a category or the like: its <ns> is not 0   |
     | not_wikitext          | its content model is another one, such as JSON                             |
     | no_text               | its text was deleted, or is missing                                        |
     | broken_xml            | its XML is not a page of the export format                                 |
     | broken_markup         | the parser of wikitext gives up on it                                      |
-    | not_utf8              | its bytes are not UTF-8                                                    |
-    | too_long              | it is longer than the limit                                                |
-    | truncated             | the file ends too early or is damaged here: once, all pages before are kept |
-
-Nothing here knows corpora or search indexes, which both read articles.
 """
 
 from __future__ import annotations
@@ -87,14 +80,9 @@ def pages(
 ) -> Iterator[Article | SkippedPage]:
     """Yield every page of a dump in its order, as an article or with the reason why it is none.
 
-    Args:
-        max_page_bytes: a longer page is skipped without being held. MediaWiki's own limit is 2 MiB of wikitext.
-        skip: pages at the start that are passed over without being parsed, as an earlier run has read them.
-        chunks: the decompressed content of the dump, if it is open already.
-
-    Raises:
-        NotADumpError: the file is no MediaWiki dump.
-        UsageError: the packages of the extra `wikipedia` are not installed.
+    A page longer than `max_page_bytes` is skipped without being held (MediaWiki's own limit is 2 MiB of wikitext), and
+    the first `skip` pages are passed over without being parsed. `chunks` is the decompressed dump, if it is open
+    already. A NotADumpError if it is none, a UsageError if the extra `wikipedia` is not installed.
     """
     try:
         import mwxml  # noqa: F401, checked before the first page

@@ -66,10 +66,7 @@ def storable(text: str) -> str:
 
 
 def unencodable(text: str) -> str | None:
-    """Return what UTF-8 cannot hold in a text, e.g. `lone surrogate U+D800 at character 2`; None if there is nothing.
-
-    Lone surrogates come from `"\\ud800"` in JSON, and from bytes on a command line that are not UTF-8.
-    """
+    """Return what UTF-8 cannot hold in a text, e.g. `lone surrogate U+D800 at character 2`; else None."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as exc:
@@ -78,11 +75,7 @@ def unencodable(text: str) -> str | None:
 
 
 def day_of(text: str) -> datetime.date:
-    """Return the date written as `YYYY-MM-DD`, the only form that the calendar reads.
-
-    Raises:
-        ValueError: the text has another form (`20230130`, `2023-W05-1`), or there is no such day.
-    """
+    """Return the date written as `YYYY-MM-DD`, the only form that the calendar reads; a ValueError for any other."""
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         raise ValueError(f"{text[:40]!r} is not a date like 2023-01-30")
     try:
@@ -124,10 +117,9 @@ class Rejection:
 class Prompt:
     """An annotation prompt P_t(x) = head + x + tail, after which the model writes x again, with calls.
 
-    The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document, so its keys and
-    values are computed once per tool. The tail is the text between the two copies of x (`\\nOutput:`).
-
-    The second x follows a space, and the model's start token stands in front of the head.
+    The head (instruction, call syntax, demonstrations, `Input: `) is the same for every document. The tail is the text
+    between the two copies of x (`\\nOutput:`). The second x follows a space; the start token stands in front of the
+    head.
     """
 
     tool: str

@@ -1,8 +1,4 @@
-"""Cuts a stream of bytes at markers or after a number of bytes, and counts lines, in the memory of one piece.
-
-For files whose parts must be found before a library may parse them one by one, so that a damaged part costs no other.
-Nothing here knows what the parts are.
-"""
+"""Cuts a stream of bytes at markers or after a number of bytes, and counts lines, in the memory of one piece."""
 
 from __future__ import annotations
 
@@ -14,19 +10,13 @@ from toolformer_core.compression import TruncatedError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What stands between two cuts."""
-
     kept: bytes  # all of it, or its start if it is longer than what was to be kept
     size: int  # in bytes
     found: bool  # whether it ends as it should; otherwise the stream ended in it
 
 
 class Scanner:
-    """A place in a stream of chunks.
-
-    Args:
-        chunks: the stream; a `TruncatedError` ends it, and `damage` says why.
-    """
+    """A place in a stream of chunks; a `TruncatedError` ends the stream, and `damage` says why."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

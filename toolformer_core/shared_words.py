@@ -2,10 +2,7 @@
 
 Words are runs of letters, marks and digits. Case, accents' encoding, punctuation and spaces do not count. A text shares
 an item if `ngram` words of it stand in the text in a row (13 in GPT-3, App. C, and in lm-eval), or, of a shorter item,
-all its words. An item of fewer than `MIN_WORDS` words is found in texts that have nothing to do with it, so it is not
-looked for.
-
-This module knows neither files nor what becomes of a text.
+all its words; one of fewer than `MIN_WORDS` words is not looked for.
 """
 
 from __future__ import annotations
@@ -28,8 +25,6 @@ _INVERSE = pow(_FACTOR, -1, _MODULUS)
 
 @dataclass(frozen=True, slots=True)
 class SharedSpan:
-    """A stretch of a text that an item shares with it."""
-
     item: int  # its number, in the order in which items were given
     start: int  # offsets in characters
     end: int
@@ -79,7 +74,6 @@ class SharedWords:
 
 
 def words_in(text: str) -> list[str]:
-    """Return the words of a text as they are compared."""
     return [word for word, _, _ in _words_of(text)]
 
 
@@ -91,10 +85,7 @@ def _words_of(text: str) -> list[tuple[str, int, int]]:
 
 
 def _digests(words: list[str], length: int) -> NDArray[np.uint64]:
-    """Return the digest of each run of words of a length, equal for equal runs in this process.  (n - length + 1,)
-
-    That of the words h_0 ... h_{length - 1} is the sum of h_j f^j modulo 2^64, and is taken from sums over the text.
-    """
+    """Return sum h_j f^j modulo 2^64 of each run of words of a length, from sums over the text.  (n - length + 1,)"""
     count = len(words) - length + 1
     if count <= 0:
         return np.zeros(0, np.uint64)

@@ -63,27 +63,18 @@ _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 
 
 def is_tool_name(text: str) -> bool:
-    """Return whether a tool may have this name: an identifier of letters, digits and _, so that its calls can be read.
-
-    Not every identifier is one: a combining mark, as in the Hindi word for Hindi, is none of these.
-    """
+    """Return whether a tool may have this name: an identifier of letters, digits and _, without combining marks."""
     return text.isidentifier() and _TOOL_NAME.fullmatch(text) is not None
 
 
 def linearize(call: Call, response: str | None = None) -> str:
-    """Return e(c) if the response is None, else e(c, r); an empty response keeps the arrow.
-
-    The response is escaped here, so it cannot open or close a call.
-    """
+    """Return e(c) if the response is None, else e(c, r), the response escaped; an empty response keeps the arrow."""
     head = f"{OPEN}{call.tool}({call.input})"
     return head + CLOSE if response is None else f"{head} {ARROW} {escape(response)}{CLOSE}"
 
 
 def written_calls(links: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> str:
-    """Return e(c_1, r_1) e(c_2, r_2) ...: calls that follow each other, each with its response.
-
-    The links are tool, input and response; the names those in calls, by the tools' keys: for a missing key, the key.
-    """
+    """Return e(c_1, r_1) e(c_2, r_2) ... of links (tool's key, input, response); a missing name is the key."""
     return "".join(linearize(Call(names.get(tool, tool), given), response) for tool, given, response in links)
 
 
@@ -103,21 +94,16 @@ def find_close(text: str, start: int = 0) -> int | None:
 
 
 def parse(body: str) -> tuple[Call, str | None]:
-    """Parse the text between " [" and the closing "]".
+    """Parse the text between " [" and the closing "]": the call, and its response if there is an arrow.
 
     One pair of quotes around the whole input is removed, so `QA("Who?")` and `QA(Who?)` are the same call. The input
     ends at the first `)` that leaves it balanced and is followed by an arrow or by nothing; if there is none, at the
-    first `)` that is followed by an arrow or by nothing.
+    first `)` that is followed by an arrow or by nothing. A CallSyntaxError if the body is not `name(input)` or
+    `name(input) -> response`.
 
     `parse` inverts `linearize` (without " [" and "]") if `is_tool_name` allows the tool's name, the input has balanced
     parentheses and is already stripped and unquoted, and the response is None, or stripped and escaped. For the closing
     "]" to be found in running text, the input's brackets must be balanced, too.
-
-    Returns:
-        The call, and its response if there is an arrow.
-
-    Raises:
-        CallSyntaxError: the body is not `name(input)` or `name(input) -> response`.
     """
     name = _NAME.match(body)
     if name is None:
@@ -174,10 +160,8 @@ class FoundCall:
 def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundCall]:
     """Yield the calls in a text, left to right; with `names`, only calls of those tools.
 
-    Calls of more than `MAX_CALL_CHARS` characters are skipped.
-
-    This reads text whose insertions were not recorded (a model's output). To recover x from x*, use `strip` with the
-    recorded spans, because a text may hold brackets of its own.
+    Calls of more than `MAX_CALL_CHARS` characters are skipped. This reads text whose insertions were not recorded (a
+    model's output); to recover x from x*, use `strip` with the recorded spans, as a text may hold brackets of its own.
     """
     allowed = None if names is None else frozenset(names)
     # Found once for the whole text, and only calls are parsed, so that nested brackets do not take quadratic time.
@@ -230,10 +214,8 @@ def call_pieces(text: str) -> list[str]:
 
         `Of 587 books 58 are lent, so`  ` [`  `Calculator(587 - 58) ->`  ` 529]`  ` 529 remain.`
 
-    Decoding waits for the tokens of " [", asks the tool where the arrow ends, and writes response and "]" itself.
-
-    Returns:
-        The pieces, one after the other; only the first may be empty: where the text begins with " [".
+    Decoding waits for the tokens of " [", asks the tool where the arrow ends, and writes response and "]" itself. Only
+    the first piece may be empty: where the text begins with " [".
     """
     begun = [match.span() for match in _CALL_BEGUN.finditer(text)]
     if not begun:
@@ -250,17 +232,9 @@ def call_pieces(text: str) -> list[str]:
 
 
 def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[tuple[int, int]]]:
-    """Insert each piece in front of the character at its position.
+    """Insert each piece in front of the character at its position; return x* and the spans [start, end), in order.
 
-    Args:
-        text: x.
-        pieces: (position in x, text to insert), in any order; pieces at the same position keep their order.
-
-    Returns:
-        x* and the spans [start, end) of the pieces, in text order.
-
-    Raises:
-        ValueError: a position lies outside 0..len(text).
+    Pieces at the same position keep their order. A ValueError if a position lies outside 0..len(text).
     """
     out: list[str] = []
     spans: list[tuple[int, int]] = []
@@ -278,11 +252,7 @@ def interleave(text: str, pieces: Iterable[tuple[int, str]]) -> tuple[str, list[
 
 
 def strip(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Remove the spans [start, end) from a text: `strip(*interleave(x, pieces)) == x`, whatever x holds.
-
-    Raises:
-        ValueError: spans overlap or leave the text.
-    """
+    """Remove spans, so that `strip(*interleave(x, pieces)) == x`; a ValueError if they overlap or leave the text."""
     edges = [0, *(edge for span in sorted(spans) for edge in span), len(text)]
     if any(first > second for first, second in pairwise(edges)):
         raise ValueError(f"spans overlap or leave the text: {list(spans)}")

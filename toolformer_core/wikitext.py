@@ -14,8 +14,7 @@ Parsed by mwparserfromhell (extra `wikipedia`), which is imported on use.
     | entities, and nowiki, pre and code                       | the characters; their content                     |
     | == headings ==                                           | the heading of a section, below those it is under |
 
-What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines. Nothing here knows
-dumps or pages.
+What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines.
 """
 
 from __future__ import annotations
@@ -58,8 +57,6 @@ class WikitextError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of an article that has text."""
-
     heading: str  # with the headings it stands under, such as `History > Early years`; empty before the first heading
     text: str  # plain text without a subsection's text; a blank line stands between paragraphs
 
@@ -67,12 +64,8 @@ class Section:
 def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple[Section, ...]:
     """Return the sections of an article; a section without text is left out, its heading stays in those below it.
 
-    Args:
-        hidden: the namespaces in lower case whose links are removed.
-
-    Raises:
-        UsageError: mwparserfromhell is not installed.
-        WikitextError: the parser gives up, or would take minutes because hundreds of brackets never close.
+    Links into the namespaces `hidden`, in lower case, are removed. A WikitextError if the parser gives up, or would
+    take minutes because hundreds of brackets never close.
     """
     try:
         from mwparserfromhell import parser
@@ -136,7 +129,6 @@ class _Stripper:
         self._found: list[Section] = []
 
     def sections(self, tokens: Iterable[Any]) -> tuple[Section, ...]:
-        """Return the sections of a page."""
         rest = iter(tokens)
         for token in rest:
             kind = type(token).__name__

@@ -1,7 +1,5 @@
 """Annotating and generating in memory: worked by hand, and compared with the stages one by one."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Sequence
@@ -18,8 +16,6 @@ from tests.tiny import tokenizer
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.lm.base import ScoreRequest
-
-# --- annotating, worked by hand ---------------------------------------------------------------------------------------
 
 TEXT = "18 + 12 x 3 = 54 as said before"
 # A token carries the space in front of it; behind " =" stand " 54", " as", " said", " before".
@@ -224,9 +220,6 @@ def test_progress_goes_by_batches_of_the_model_and_by_shards() -> None:
     # a shard holds 256 documents: one scan of 200 and one of 56, then one of 2
     assert told == [("calculator", done, 258) for done in (200, 256, 258)]
     assert tf.annotate_texts([], ScriptedLM(), ["calculator"]) == []
-
-
-# --- generating -------------------------------------------------------------------------------------------------------
 
 
 T = partial(FakeTool, name="T")

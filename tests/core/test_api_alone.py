@@ -1,7 +1,5 @@
 """`import toolformer_core as tf`: its names, what the import loads, and that torch and transformers suffice."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`ground`, `ground_all` and `answer` with the embedded model, and their mistakes."""
 
-from __future__ import annotations
-
 import pytest
 
 import toolformer_core as tf

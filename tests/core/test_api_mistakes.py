@@ -1,7 +1,5 @@
 """What a user of `toolformer_core` may get wrong, and what they are told."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -53,16 +51,13 @@ def test_a_mistake_is_told_before_the_model_is_asked(changes: dict[str, Any], er
         tf.annotate_texts(**given)
 
 
-def test_two_tools_of_one_name_and_a_name_that_no_call_can_hold() -> None:
+def test_two_tools_of_one_name() -> None:
     other = Fake({})
     other.key = "other"
     with pytest.raises(UsageError, match="two tools have the name 'Fake' in calls"):
         tf.annotate_texts([TEXT], ScriptedLM(), [Fake({}), other])
-    other.name = "My Tool"
-    with pytest.raises(UsageError, match=re.escape("tools[0] has the name 'My Tool'; in a call a name is one word")):
-        tf.annotate_texts([TEXT], ScriptedLM(), [other])
     other.name = "हिन्दी"  # an identifier of Python, but no call of this name would be read
-    with pytest.raises(UsageError, match="in a call a name is one word"):
+    with pytest.raises(UsageError, match=re.escape("tools[0] has the name 'हिन्दी'; in a call a name is one word")):
         tf.annotate_texts([TEXT], ScriptedLM(), [other])
 
 

@@ -1,7 +1,5 @@
 """Compressed streams: chunks of bounded size, several streams, padding, damage."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Iterator

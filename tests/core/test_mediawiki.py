@@ -1,7 +1,5 @@
 """Dumps of MediaWiki: articles in plain text, what is skipped and why, damage, and bounded memory."""
 
-from __future__ import annotations
-
 import bz2
 import sys
 from pathlib import Path

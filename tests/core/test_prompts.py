@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import operator
 import re
 from fractions import Fraction
@@ -80,13 +78,6 @@ def test_a_file_that_is_missing_or_not_utf8_and_an_unknown_tool_are_errors(tmp_p
     (tmp_path / "qa.txt").write_bytes(b"\xff\xfe {text}")
     with pytest.raises(PromptError, match="cannot read"):
         load_prompt("qa", tmp_path)
-
-
-def test_the_digest_follows_the_text() -> None:
-    assert prompt_from_text("qa", "a {text}").digest != prompt_from_text("qa", "b {text}").digest
-
-
-# --- prompts for calls in chains --------------------------------------------------------------------------------------
 
 
 SUMS = re.compile(r"(\d+) ([+*/-]) (\d+)")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 
@@ -99,13 +97,6 @@ def test_an_escaped_response_holds_no_square_bracket_and_is_else_the_same(respon
     assert escaped == response or set("[]") & set(response)
 
 
-def test_a_response_that_reads_like_a_call_by_hand() -> None:
-    passage = "the sum is [Calculator(1+1) -> 2] so ] it [ is"
-    written = linearize(Call("WikiSearch", "sums"), passage)
-    assert written == " [WikiSearch(sums) -> the sum is (Calculator(1+1) -> 2) so ) it ( is]"
-    assert [found.call for found in find_calls(f"Of sums{written} it says more.")] == [Call("WikiSearch", "sums")]
-
-
 def test_the_name_with_which_a_call_begins() -> None:
     begun = ["Calculator(", " QA (who", "Calculator2(1"]
     assert [name_begun(start) for start in begun] == ["Calculator", "QA", "Calculator2"]
@@ -128,23 +119,6 @@ def test_what_cannot_become_a_call_is_none_however_it_goes_on(start: str, rest: 
         return
     assert begun in ("", call.tool)
     assert re.fullmatch(r"[^\W\d]\w*", call.tool)
-
-
-@given(
-    st.text(st.characters(exclude_characters="[]"), max_size=60),
-    st.lists(
-        st.tuples(st.integers(0, 60), NAMES, st.text("ab (1+2)", max_size=8), st.none() | st.text("x)(", max_size=5))
-    ),
-)
-def test_find_calls_finds_what_was_interleaved_in_a_text_without_brackets(
-    text: str, drawn: list[tuple[int, str, str, str | None]]
-) -> None:
-    drawn = [(min(at, len(text)), name, i.strip(), r) for at, name, i, r in drawn if balanced(i, "()")]
-    drawn.sort(key=lambda d: d[0])
-    augmented, spans = interleave(text, [(at, linearize(Call(n, i), r)) for at, n, i, r in drawn])
-    found = list(find_calls(augmented))
-    assert [(f.start, f.end) for f in found] == spans
-    assert [(f.call, f.response) for f in found] == [(Call(n, i), r) for _, n, i, r in drawn]
 
 
 def test_the_names_a_tool_may_have_are_identifiers_whose_calls_are_read() -> None:
@@ -172,12 +146,9 @@ def test_the_written_form() -> None:
     ("body", "expected"),
     [
         ("QA(Who?)", ("QA", "Who?", None)),
-        ('QA("Who?")', ("QA", "Who?", None)),
         ("QA(“Who?”)", ("QA", "Who?", None)),
         ('QA("a" or "b")', ("QA", '"a" or "b"', None)),  # two pairs, not one around all
-        ("Calendar()", ("Calendar", "", None)),
         (" Calendar ( ) ", ("Calendar", "", None)),
-        ("Calculator((1 + 2) * 3) -> 9", ("Calculator", "(1 + 2) * 3", "9")),
         ("Calculator(1 + 2) → 3", ("Calculator", "1 + 2", "3")),
         ("Calculator(1 + 2)->", ("Calculator", "1 + 2", "")),
         ("QA(f(x) -> y)", ("QA", "f(x) -> y", None)),  # the first `)` leaves "f(x" open
@@ -204,25 +175,11 @@ def test_a_call_closes_at_the_bracket_that_closes_it() -> None:
     assert (find_close(text), find_close(text, 10), find_close("QA(a[0)")) == (9, 11, None)
 
 
-def test_find_calls_in_prose_with_brackets_of_its_own() -> None:
-    text = "See [1] and [QA(a[0])] or[MT(b) -> c] and [QA(never"
-    found = list(find_calls(text))
-    assert [(f.call, f.response, text[f.start : f.end]) for f in found] == [
-        (Call("QA", "a[0]"), None, " [QA(a[0])]"),
-        (Call("MT", "b"), "c", "[MT(b) -> c]"),
-    ]
-    assert [f.call.tool for f in find_calls(text, ["MT"])] == ["MT"]
-    # a wanted call inside an unwanted one
-    assert [f.call for f in find_calls("x [note(see [QA(a)])]", ["QA"])] == [Call("QA", "a")]
-
-
 HOSTILE = [
     "[" * 200_000,
-    "]" * 200_000,
     "[QA(" + ")->" * 60_000 + "]",
     "[QA(a" * 40_000,
     "[QA(a" * 9_000 + ")" + "]" * 9_000,
-    "[A(" * 2_000 + "]" * 2_000,
     "[A(x) y" * 1_000 + "]" * 1_000,
     "[A(" * 2_000 + " " * 100 + "]" * 2_000,
 ]

@@ -1,7 +1,5 @@
 """Pretraining goes on from a model and leaves what `from_pretrained` reads; QK-Clip limits what logits may be."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Pretraining's wordings: frames put together from two, other words in place of a frame's own, and nothing held out."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

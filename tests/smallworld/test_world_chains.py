@@ -1,7 +1,5 @@
 """Chains of the small world: two calls at one position, both needed, and answered by the real tools as gold says."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -139,16 +137,9 @@ def test_what_is_shipped_is_what_the_generator_writes(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
 
 
-def test_items_are_200_of_each_family_with_known_frames_and_200_with_new_ones() -> None:
+def test_items_differ_and_take_the_families_in_turn() -> None:
     items = read(ASSETS / "chains-items.jsonl.gz")
-    assert Counter(i["group"] for i in items) == {f"{f}{new}": 200 for f in CHAINS for new in ("", " (new frame)")}
     assert len({item["prompt"] for item in items}) == len({item["item_id"] for item in items}) == len(items)
     assert [item["group"] for item in items[:4]] == list(CHAINS)  # whoever asks a few asks of all families
     assert not any(item["prompt"].endswith(" ") for item in items)  # the value begins with its space
-    assert {item["group"]: item["tool"] for item in items[:4]} == {
-        "fact-sum": "qa,calculator",
-        "date-sum": "calendar,calculator",
-        "search-mt": "wikisearch,mt",
-        "search-search": "wikisearch",
-    }
     assert chain_items(world("evaluation"), 2, 1) != chain_items(world("evaluation"), 2, 2)

@@ -53,8 +53,6 @@ _MAX_NUMBERS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class NumberToken:
-    """A number in a text: its magnitude, its number of decimals, and its index among the tokens."""
-
     value: Fraction
     decimals: int  # of the value: 29 % has two
     token: int
@@ -74,7 +72,6 @@ def _is_counting(a: Fraction | int, b: Fraction | int, c: Fraction | int, unit: 
 
 
 def has_equation(text: str) -> bool:
-    """Return whether `=`, or a word for it, precedes a number."""
     return _EQUATION.search(_mask_non_quantities(text)) is not None
 
 
@@ -132,9 +129,8 @@ def related(a: NumberToken, b: NumberToken, c: NumberToken) -> bool:
 def has_operation(numbers: Sequence[NumberToken], window: int) -> bool:
     """Return whether there are three related numbers within `window` tokens.
 
-    Exact results are looked up: the preceding numbers are in a table, and any two numbers determine the third. Rounded
-    results are searched among the sorted neighbours of each number that may be rounded. With n numbers in a window,
-    that takes O(n) lookups or O(n log n) steps per number; it stops at the first hit and after 2,000 numbers.
+    Exact results are looked up in a table of the preceding numbers, rounded ones among the sorted neighbours of each
+    number that may be rounded. It stops at the first hit and after 2,000 numbers.
     """
     numbers = numbers[:_MAX_NUMBERS]
     quantities = [number for number in numbers if not number.is_year]

@@ -21,14 +21,10 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
     """Return x*: the document with its surviving calls inserted, or None if there are none.
 
     Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds. The
-    calls of a chain stand one after another, and each has the position and the gain of the chain.
+    calls of a chain stand one after another, and each has the position and the gain of the chain. `names` has the name
+    in calls of each tool key; for a missing key it is the key.
 
-    Args:
-        calls: kept calls of this document, of all tools, in any order, at most one per position.
-        names: the name in calls of each tool key; by default those of the paper's five. For a missing key, the key.
-
-    Raises:
-        ValueError: a call is of another document, lies outside the text, or shares its position with another one.
+    A ValueError if a call is of another document, lies outside the text, or shares its position with another one.
     """
     name_of = TOOL_NAMES if names is None else names
     ordered = sorted(calls, key=lambda c: c.position)

@@ -3,19 +3,11 @@
 The paper allows a call in front of every token, and a tokenizer may split anywhere: `98 [Calculator(12 * 82) -> 984]4`
 would teach the model that 984 is followed by a 4. What must not be split:
 
-- a word is a run of letters and digits, with apostrophes and similar marks between letters (`don't`, `col·lecció`); a
-  hyphen or a full stop ends it
+- a word is a run of letters and digits, with apostrophes and similar marks between letters (`don't`, `col·lecció`)
 - a number is a run of digits with separators between them (`1,234.50`, `1 234` with a no-break space) and a leading
   decimal point (`.5`); times, dates and fractions are several numbers, and a sign or unit is not part of a number
 - a character is what a reader perceives as one: a letter with its combining marks and joiners, a flag, a joined emoji
-- scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, ...) have no such runs of letters, so a
-  call may be inserted between any two of their characters
-
-A number's place is in front of the blank, currency, bracket or sign before its first digit. A tool that answers with
-numbers may be tried there alone: from a text's third number on, as a result takes two numbers, and where the text
-has not had the number yet, as a number that is repeated was hardly computed there.
-
-This module knows only characters: no tokens, no tools.
+- scripts written without spaces have no such runs of letters: a call may be inserted between any two characters
 """
 
 from __future__ import annotations
@@ -71,7 +63,8 @@ def inside_words(text: str) -> NDArray[np.bool_]:
 def before_new_numbers(text: str) -> NDArray[np.bool_]:
     """Return for every character offset whether a number that may result from those before it has its place there.
 
-    It is the text's third number or a later one, and none before it has its value, signs aside.  (n + 1,)
+    A result takes two numbers, so it is the text's third or a later one; none before it has its value, signs aside, as
+    a number that is repeated was hardly computed there.  (n + 1,)
     """
     out = np.zeros(len(text) + 1, dtype=np.bool_)
     places = [found.start() for found in _BEFORE_NUMBER.finditer(text)]

@@ -124,22 +124,17 @@ class CallColumns:
         return len(self.gain)
 
     def kept(self, call_filter: CallFilter) -> Mask:
-        """Return which calls are kept."""
         return self._kept(call_filter, self.allowed(call_filter))[-1]
 
     def allowed(self, call_filter: CallFilter) -> Mask:
-        """Return which calls pass the rules that ask for no other call."""
         allowed = self._passing(call_filter) & self._placed(call_filter)
         return allowed if self._ahead is None else allowed & ~self._ahead
 
     def outcomes(self, call_filter: CallFilter, marked_out: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return what becomes of each call, a number of `REASONS`, and the row of the call that won over it, or -1.
 
-        Over a repeated call wins, of those nearby that gain more, the one that gains most, of these the first.
-
-        Args:
-            call_filter: which calls to keep.
-            marked_out: (n,) the calls that take no part by what people say of them.
+        Over a repeated call wins, of those nearby that gain more, the one that gains most, of these the first. Calls
+        that are `marked_out` (n,) take no part by what people say of them.
         """
         won, apart, kept = self._kept(call_filter, self.allowed(call_filter) & ~marked_out)
         links = np.array([len(kind) for kind in self.kinds], np.intp)[self.kind]
@@ -237,13 +232,9 @@ def outcomes_of(
     """Return why each call is dropped, "" if it is kept, and the call that won over it.
 
     At most one call or chain is kept at a position. If two calls gain the same, the first by tool, input and response
-    is kept; of repeated calls, the first in the text.
-
-    Args:
-        calls: of whole documents, of any tools, in any order; beside a chain, the call that it begins with.
-        call_filter: which calls to keep.
-        ranks: (tool, document, position) -> the position's rank; needed if the filter has `top_k`.
-        marked_out: for each call the reason why it takes no part by what people say of it, or ""; empty: all do.
+    is kept; of repeated calls, the first in the text. The calls are those of whole documents, beside a chain the call
+    that it begins with. `ranks`, of (tool, document, position), are needed if the filter has `top_k`; `marked_out` has
+    for each call the reason why it takes no part by what people say of it, or "".
     """
     gains = [math.nan if call.loss_call is None else call.gain for call in calls]
     order = sorted(range(len(calls)), key=lambda i: (*_place(calls[i]), *_precedence(calls[i], gains[i])))
@@ -277,10 +268,7 @@ def outcomes_of(
 
 
 def same_call_rank(call: ScoredCall, seed: int) -> tuple[str, str]:
-    """Return what equal calls of all documents share, and the rank of a call's document among theirs, as 64-bit hex.
-
-    Chains are equal if all of their calls are.
-    """
+    """Return what equal calls or chains of all documents share, and the rank of this one's document, as 64-bit hex."""
     same = digest_of("same", *(part for one in call.chain for part in (one.tool, one.input, one.response)))[:16]
     return same, digest_of("rank", str(seed), same, call.doc_id)[:16]
 

@@ -8,22 +8,11 @@ so on.
 
 A chain must beat all that it begins with: its gain is at most what the losses without its last call leave to be gained,
 min(L(eps), L(e(c_1, r_1)), ...). So the calls after which others are drawn, the *starts*, are those of a document that
-leave most, and no more of them than the config says.
+leave most, at most as many as the config says. Calls that leave nothing, or that looked ahead, are no starts.
 
-    | left out of the starts | because                                                                       |
-    |------------------------|-------------------------------------------------------------------------------|
-    | nothing left           | no call after it could gain anything, or its loss could not be measured      |
-    | looked ahead           | the rule for MT (`assemble`) drops it whatever it gains, and so what it begins |
-
-The outcomes of a draw are those of `sample`, and two more:
-
-    | outcome   | because                                                                        |
-    |-----------|--------------------------------------------------------------------------------|
-    | repeated  | it is a call that stands in front of it already: its response is there         |
-    | too_long  | text and calls leave no room in the model's context; nothing was drawn         |
-
-No threshold on p(" [") applies after a call: the number of starts bounds what is drawn. `log_p` is that p(" [") all
-the same, and `rank` the number of the start. This module knows no responses of what it draws, and no thresholds.
+The outcomes of a draw are those of `sample`, `repeated` (the call stands in front of it already) and `too_long` (text
+and calls leave no room in the model's context; nothing was drawn). No threshold on p(" [") applies after a call;
+`log_p` records it, and `rank` is the number of the start.
 """
 
 from __future__ import annotations
@@ -51,10 +40,7 @@ def left_to_gain(call: ScoredCall) -> float:
 
 
 def starts_of(scored: Iterable[ScoredCall], most: int) -> dict[str, list[ScoredCall]]:
-    """Return at most `most` calls of each document after which others are drawn, those that leave most to gain first.
-
-    All of the scored calls have one depth.
-    """
+    """Return at most `most` calls of each document, of one depth, after which others are drawn; most to gain first."""
     by_document: dict[str, list[ScoredCall]] = {}
     for call in scored:
         if left_to_gain(call) > 0 and not looked_ahead(call):
@@ -78,13 +64,8 @@ def extend(
 ) -> list[DrawnCall]:
     """Return draws of one tool's calls after executed ones, equal ones merged, in the order of the starts.
 
-    Args:
-        prompt: the tool's prompt for calls in chains.
-        tool: key of the tool whose calls are drawn.
-        names: the name in calls of each tool key.
-        texts: x by document id.
-        starts: what `starts_of` returned, of all documents, document by document. All are held in memory at once.
-        config: of which k and tau_s are not used.
+    `prompt` is the tool's for calls in chains, `names` has the name in calls of each tool key. `starts` are those that
+    `starts_of` returned, document by document; all are held in memory at once. Of `config`, k and tau_s are not used.
     """
     chosen = list(starts)
     links = ([(one.tool, one.input, one.response) for one in call.chain] for call in chosen)

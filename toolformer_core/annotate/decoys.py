@@ -1,40 +1,21 @@
 """Decoys: wrong responses with which a call is scored as well, to learn how often a wrong one seems to help.
 
-They give the rate of false discoveries at a threshold, and the threshold for a promised rate.
-
 A decoy of (c, r) is the same call at the same place with a response r' that the same tool gave in another document of
-the shard. Its gain is L- - L(e(c, r')), with the L- of the call. As a decoy has nothing to do with the text, the share
-of decoys that pass a threshold estimates how often a response passes for no good reason.
-
-r' is never r, nor any other response that the tool gave in the same document, which may be right for the place. Which
-ones are taken follows from a seed, so they are the same in every run over the same shard. Where a shard has fewer
-different responses than requested, those of `reserve` fill up: made-up responses of the paper's tools. A tool of
-one's own has no reserve, and such a call gets fewer decoys, or none.
+the shard, and not in the same document, where it may be right. Its gain is L- - L(e(c, r')), with the L- of the call.
+Which ones are taken follows from a seed. Where a shard has too few different responses, made-up ones of `reserve` fill
+up; a tool of one's own has no reserve, and its calls get fewer decoys, or none.
 
 Let N calls of a tool be scored, with D decoys in all, and let R(tau) calls and W(tau) decoys gain at least tau. A wrong
 response passes as often as a decoy does, W/D. Were all calls wrong, N W/D of them would pass; R do:
 
     FDR(tau) = (W(tau) / D) / (R(tau) / N)
 
-This is an upper estimate of the share of wrong calls among those that pass, because it takes every call for wrong. The
-threshold for a promised rate q is the least gain of a call such that FDR <= q there and at every larger threshold that
-any call reaches. Where decoys cannot tell, or find nothing, there is a reason:
+This is an upper estimate, because it takes every call for wrong. The threshold for a promised rate q is the least gain
+of a call such that FDR <= q there and at every larger threshold that any call reaches. With none below q it is above
+all gains; where decoys cannot tell, it is the tool's own (`REASONS`). The interval is Wilson's for W/D at the size of a
+sample of one decoy per call, as decoys of one call share its place and its losses; R/N is taken as it is.
 
-    | reason        | because                                                             | the threshold is         |
-    |---------------|---------------------------------------------------------------------|--------------------------|
-    | no_decoys     | the calls were scored without                                       | the tool's own           |
-    | too_few       | no call was scored, or fewer than 3 decoys would be expected to     | the tool's own           |
-    |               | pass at the promised rate if all calls did: to see none would prove |                          |
-    |               | nothing (e^-3 = 5 %)                                                |                          |
-    | too_alike     | fewer than `LEAST_RESPONSES` different responses, or most calls     | the tool's own           |
-    |               | have no decoy: what counts as wrong is then a matter of a few words |                          |
-    | none_passes   | decoys pass too often even where only the best call is left         | above all gains          |
-
-The interval is Wilson's for the decoys' share W/D, at the size of a sample of one decoy per call: decoys of one call
-share its place and its losses, so they count as one. R/N is taken as it is.
-
-What decoys cannot see: a response may be wrong and yet more alike to the right one than a decoy is (a phrase that tells
-part of the value), so that it passes more often. This module knows no files and no model; gains are in nats.
+A response may be wrong and yet more alike to the right one than a decoy is, so that it passes more often.
 """
 
 from __future__ import annotations
@@ -105,11 +86,7 @@ class DecoyPool:
 
 
 def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int]) -> list[str]:
-    """Return a different allowed response for each number, as long as there are any.
-
-    This draws without replacement (a Fisher-Yates shuffle of the indices that stores only the moved ones), so that it
-    costs as much as there are numbers and forbidden responses, not as there are responses.
-    """
+    """Return a different allowed response for each number, while there are any: a sparse Fisher-Yates shuffle."""
     moved: dict[int, int] = {}
     left, chosen = len(responses), []
     for number in numbers:
@@ -124,8 +101,6 @@ def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int
     return chosen
 
 
-# --- false discoveries ------------------------------------------------------------------------------------------------
-
 REASONS: Mapping[str, str] = {
     "no_decoys": "its calls were scored without decoys",
     "too_alike": "its responses are too much alike to tell right ones from wrong ones",
@@ -134,7 +109,7 @@ REASONS: Mapping[str, str] = {
 }
 
 LEAST_RESPONSES = 8  # different ones of a tool
-_LEAST_EXPECTED = 3.0  # decoys that pass at the promised rate
+_LEAST_EXPECTED = 3.0  # decoys that pass at the promised rate if all calls did: to see none has a probability of e^-3
 _Z = 1.959963984540054  # of a two-sided 95 % interval
 
 
@@ -169,7 +144,6 @@ class GainCollector:
                 self._decoys.extend(gain for gain in call.decoy_gains if not math.isnan(gain))
 
     def gains(self) -> GainsOfTool:
-        """Return what was collected."""
         return GainsOfTool(
             calls=np.sort(np.frombuffer(self._calls)) if self._calls else np.empty(0),
             decoys=np.sort(np.frombuffer(self._decoys)) if self._decoys else np.empty(0),
@@ -181,8 +155,6 @@ class GainCollector:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated rate at one threshold."""
-
     tau_f: float
     calls: int  # R: calls that gain at least tau_f
     of_calls: int  # N
@@ -199,8 +171,6 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class FoundThreshold:
-    """The threshold for a promised rate."""
-
     tool: str
     promised: float
     tau_f: float
@@ -222,12 +192,9 @@ def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:
 
 
 def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, floor: float = 0.0) -> FoundThreshold:
-    """Return the least threshold at which, and above which, decoys pass at most `promised` times as often as calls.
+    """Return the least threshold from `floor` on, from which decoys pass at most `promised` times as often as calls.
 
-    Args:
-        promised: the rate q, in (0, 1).
-        own: the threshold that the tool has otherwise, in nats.
-        floor: no lower threshold is returned, as gains below are only bounded; nats.
+    `promised` is the rate q, in (0, 1); `own` the threshold that the tool has otherwise, in nats.
     """
 
     def keep(reason: str) -> FoundThreshold:
@@ -249,10 +216,7 @@ def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, f
 
 
 def _least(gains: GainsOfTool, promised: float, floor: float) -> float | None:
-    """Return the threshold, written with as few digits as keep the same calls; None if there is none.
-
-    Between two neighbouring gains, of calls or decoys, FDR does not change, so it is looked at there alone.
-    """
+    """Return the threshold with as few digits as keep the same calls, or None; FDR changes at gains alone."""
     n, d = len(gains.calls), len(gains.decoys)
     values = np.unique(np.concatenate([gains.calls, gains.decoys]))
     values = values[(values >= floor) & (values <= gains.calls[-1])]

@@ -1,15 +1,10 @@
 """Finding duplicates in a large corpus: a set of digests in one block of memory, and near-duplicates by MinHash.
 
-The near-duplicates are found by a document's words, with datatrove's defaults:
-
-    | n-gram | 5  | words in a row                                   |
-    | bands  | 14 | two documents that share one are near-duplicates |
-    | rows   | 8  | hashes of a band                                 |
-
-Two documents of which a share s of all their n-grams is common (Jaccard) share a band with the probability
-1 - (1 - s^8)^14: 0.21 at s = 0.6, 0.56 at 0.7, 0.92 at 0.8, 0.9996 at 0.9. Words are compared as in `shared_words`:
-unlike datatrove's, numbers stay what they are, as a call depends on them. A document of fewer than five words is no
-other's near-duplicate. This module knows no files.
+The near-duplicates are found by a document's words, with datatrove's defaults: n-grams of five, and 14 bands of 8
+hashes, of which two near-duplicates share one. Two documents of which a share s of all their n-grams is common
+(Jaccard) share a band with the probability 1 - (1 - s^8)^14: 0.21 at s = 0.6, 0.56 at 0.7, 0.92 at 0.8, 0.9996 at 0.9.
+Unlike datatrove's words, numbers stay what they are, as a call depends on them. A document of fewer than five words is
+no other's near-duplicate.
 """
 
 from __future__ import annotations
@@ -33,8 +28,6 @@ _SKETCH = 256  # values of a hash in the sketch
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What is kept of a document."""
-
     bands: bytes  # 8 bytes for each of the bands
     sketch: bytes  # a byte of each hash, to estimate how alike two documents are
 

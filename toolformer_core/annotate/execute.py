@@ -87,10 +87,7 @@ def execute(
 
 
 def is_transient(failure: str, transient: bool | None = None) -> bool:
-    """Return whether a call's outcome, as in `Execution`, is a passing failure of the tool, which need not come again.
-
-    Where `transient` is not recorded (None), timeouts and crashes are.
-    """
+    """Return whether a call's outcome is a passing failure: as `transient` says, else a timeout or a crash."""
     return bool(failure) and (failure in ACCIDENTS if transient is None else transient)
 
 

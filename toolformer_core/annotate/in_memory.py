@@ -1,10 +1,7 @@
-"""The stages of one tool, one after the other, over documents in memory.
+"""The stages of one tool over documents in memory: documents, prefilter results -> sample -> execute -> score.
 
-    documents, prefilter results -> sample -> execute -> score
-
-A build runs the same stages shard by shard and keeps what each of them returns; here it is handed on to the next one.
-What a stage does is decided in its own module, and which calls survive in `assemble`, over all tools together. This
-module does not know where documents come from or what becomes of the scores.
+A build runs the same stages shard by shard and keeps what each returns. Which calls survive is decided in `assemble`,
+over all tools together.
 """
 
 from __future__ import annotations
@@ -31,8 +28,6 @@ Question = tuple[str, str]  # input and context: all that a tool receives
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What the stages of one tool returned."""
-
     sampled: tuple[SampledDocument, ...]  # one per document, in the order given
     executions: Mapping[Question, Execution]
     scored: tuple[ScoredCall, ...]
@@ -51,9 +46,8 @@ def run_stages(
 ) -> ToolRun:
     """Sample, execute and score the calls of one tool, in the documents that the prefilter kept.
 
-    Raises:
-        ModelError: the model cannot be reached, or its context has no room for a document beside the prompt.
-        ToolformerError: the tool can answer nothing.
+    A ModelError if the model cannot be reached, or its context has no room for a document beside the prompt; a
+    ToolformerError if the tool can answer nothing.
     """
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
     sampled = sample_all(lm, prompt, tool, documents, sampling, on_progress)
@@ -98,7 +92,6 @@ def questions(draws: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Q
 def answered_calls(
     draws: Iterable[DrawnCall], contexts: Mapping[str, str], executions: Mapping[Question, Execution]
 ) -> Iterator[tuple[DrawnCall, str]]:
-    """Yield the calls among the draws that have a response, with that response."""
     for call in draws:
         if call.outcome == "ok":
             execution = executions.get((call.input, contexts[call.doc_id]))

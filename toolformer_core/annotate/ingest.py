@@ -4,13 +4,9 @@
 of these groups that it holds a file of, anywhere below it: JSON, Parquet, Arrow; WARC, WET, dumps; CSV, TSV; plain
 text. `other_files` are those left out: a licence, a list of URLs or a readme beside data does not become a document.
 
-    | reason         | a row is rejected because                                                              |
+    | reason         | a row is rejected because (blank, broken_json, not_an_object, empty_text: as they say) |
     |----------------|----------------------------------------------------------------------------------------|
-    | blank          | the line is empty                                                                      |
-    | broken_json    | it is not JSON                                                                         |
-    | not_an_object  | it is JSON, but not an object                                                          |
     | no_text        | it has no text column, or the value there is not text                                  |
-    | empty_text     | the text is only whitespace                                                            |
     | not_utf8       | its bytes are not UTF-8, or its text holds lone surrogates                             |
     | too_long       | the text exceeds `max_chars`, or the row is too long for any shorter text              |
     | duplicate      | an earlier document of the corpus has the same text and URL                            |
@@ -22,8 +18,7 @@ text. `other_files` are those left out: a licence, a list of URLs or a readme be
 
 Pages of the web and of Wikipedia have further reasons; they stand in `readers.warc` and `toolformer_core.mediawiki`.
 Rows are counted from 1, including blank lines. Memory is constant except for at most 43 bytes per document, used
-to find duplicates (`digest_set`). This stage knows no tools, no models and nothing about where documents are stored.
-Texts never change.
+to find duplicates. Texts never change.
 """
 
 from __future__ import annotations
@@ -49,10 +44,8 @@ _PEEK = 1_000  # a column named by the user must occur in this many first rows
 def corpus_files(path: str | Path) -> list[Path]:
     """Return the files of a corpus, sorted; a folder is searched recursively without hidden files and other formats.
 
-    Links are followed; a file that several names reach counts once.
-
-    Raises:
-        CorpusError: there is no file or folder, it holds no file of a known format, or all files are empty.
+    Links are followed; a file that several names reach counts once. A CorpusError if there is no file or folder, it
+    holds no file of a known format, or all files are empty.
     """
     path = Path(path)
     if path.is_file():
@@ -99,10 +92,7 @@ def _of_first_group(files: list[Path]) -> list[Path]:
 
 
 def other_files(path: str | Path) -> list[Path]:
-    """Return what else a corpus folder holds, sorted, without hidden names.
-
-    That is files of other formats, links that lead nowhere, pipes, devices and sockets.
-    """
+    """Return what else a corpus folder holds, sorted: files of other formats, and links, pipes, devices and sockets."""
     folder = Path(path)
     if not folder.is_dir():
         return []
@@ -126,12 +116,8 @@ def source_of(root: Path, file: Path) -> str:
 def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | Rejection]:
     """Stream a corpus: every row becomes one document or one rejection, in the order of files and rows.
 
-    The path and the columns named by the user are checked before this function returns.
-
-    Raises:
-        CorpusError: the corpus cannot be read at all.
-        UsageError: a package that its format needs is not installed.
-        UnknownNameError: a column named by the user does not occur in the first 1,000 rows.
+    Checked before this returns: a CorpusError if the corpus cannot be read at all, a UsageError if a package that its
+    format needs is not installed, or a column named by the user does not occur in the first 1,000 rows.
     """
     root = Path(path)
     files = corpus_files(root)

@@ -6,8 +6,8 @@ An e-mail address is known by its `@` and a domain with a dot. A telephone numbe
     (555) 010-4477      ten digits in groups of 3, 3 and 4, perhaps after a 1
     020 7946 0958       an area code that begins with 0, then one group of 5 to 8 digits or two of 3 or 4
 
-Digits in one piece (`5550104477`) may be anything and are no telephone number here; nor are people's names or streets
-known. Each character of what is masked becomes a `*`, so that every other one stays where it is.
+Digits in one piece (`5550104477`) may be anything; neither they nor people's names or streets are masked. Each
+character of what is masked becomes a `*`, so that every other one stays where it is.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ KINDS = tuple(_PATTERNS)
 
 
 def kinds_in(text: str) -> list[str]:
-    """Return which of `KINDS` a text holds."""
     return [kind for kind, pattern in _PATTERNS.items() if pattern.search(text)]
 
 
 def masked(text: str) -> str:
-    """Return a text of the same length, in which e-mail addresses and telephone numbers are masked."""
     for pattern in _PATTERNS.values():
         text = pattern.sub(lambda found: "*" * len(found[0]), text)
     return text

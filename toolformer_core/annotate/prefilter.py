@@ -18,29 +18,20 @@
     not_english; of other tools too_short, too_long, no_match, other_language.
 
 No model is loaded yet, so tokens are words and numbers; in scripts without spaces, single characters with their marks.
-Details:
 
-- Numbers in URLs, addresses, assignments in code and markup (width=300) and list markers at the start of a line
-  (1. 2) (3)) count as words. So do bare years: 1500 to 2099 without a counted thing after them. Two of them are only
-  operands of their difference in years (1994 and 2011: 17 years, aged 17).
-- The sign of a number is ignored, because every relation by + - * / between signed numbers is also one between their
-  magnitudes. A percentage is a hundredth. Numbers of more than 15 digits, version numbers and numbers joined to letters
-  count as words.
-- Relations that hold for any number do not count: with a zero, or a product or quotient with a one (a + 0, a * 1,
-  a / a). Neither does a one-digit step of one (2 + 1 = 3), which occurs in every numbered list. Only the first 2,000
-  numbers of a text are used.
+- Numbers in URLs, addresses, assignments in code and markup (width=300), list markers and versions count as words, and
+  so do bare years: 1500 to 2099 without a counted thing after them. Two of them are only operands of their difference
+  in years (1994 and 2011: 17 years, aged 17).
+- Signs are ignored; a percentage is a hundredth. Relations that hold for any number do not count: with a zero, a
+  product or quotient with a one, a one-digit step of one (2 + 1 = 3). Only the first 2,000 numbers of a text are used.
 - Results may be rounded as written, if they have at least two decimals and two significant digits: 400 / 1400 is 29 %.
-- The paper's chunk has 10 tokens. Of a foreign language that is about 4 words, or 4 characters of a script without
-  spaces: GPT-J's tokenizer makes 2.1 to 2.5 tokens of each in German, French, Spanish and Chinese, against 1.2 of an
-  English word. English is looked for in pieces of 10 words.
+- The paper's chunk has 10 tokens: of a foreign language that is about 4 words, or 4 characters of a script without
+  spaces. English is looked for in pieces of 10 words.
 - A foreign chunk has no common English word among five. It consists mostly of words, at least a third of them not
-  capitalised, with at most one comma or other list separator per three words (per seven characters in scripts without
-  spaces). Lists of names, words, brands and sizes look foreign, but are not text to translate.
-- A URL date needs a day: the first of the month is rarely the day of writing. `dates` lists the accepted forms. A date
-  after `latest_date`, the newest crawl date of a build's corpus, is ignored: the page is about a future event, or a
-  number looks like a date. A document with no other date is dropped as later_than_latest_date.
-
-The result depends only on the document, the tool and the config. This stage knows no models but a language identifier.
+  capitalised, with at most one comma or other list separator per three words (seven characters): lists of names and
+  brands look foreign, but are not text to translate.
+- A URL date needs a day; `dates` lists the accepted forms. A date after `latest_date`, the newest crawl date of a
+  build's corpus, is ignored; a document with no other date is dropped as later_than_latest_date.
 """
 
 from __future__ import annotations
@@ -79,10 +70,8 @@ def prefilter(
 ) -> Iterator[PrefilterResult]:
     """Yield one result per document, in order.
 
-    Args:
-        tool: the tool's key, e.g. `calculator`.
-        identify: identifies the language of a text; by default fastText's small model, loaded on first use.
-        declared: the conditions of a tool that is none of the paper's; None: it has none.
+    A text's language is identified by fastText's small model unless another one is given; `declared` are the conditions
+    of a tool that is none of the paper's.
     """
     identify = identify or fasttext_language
     judge_declared = None if declared is None else _declared_judge(declared, identify)
@@ -108,9 +97,6 @@ def _judge(tool: str, document: Document, config: PrefilterConfig, identify: Lan
     if tool in ("qa", "wikisearch"):
         return *_readable(document.text, config, identify), "", ()
     return True, "no_heuristic", "", ()
-
-
-# --- a user's tool ----------------------------------------------------------------------------------------------------
 
 
 def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[[str], tuple[bool, str]]:
@@ -150,9 +136,6 @@ def _occurs(pattern: regex.Pattern[str], text: str) -> bool:
         ) from None
 
 
-# --- calculator -------------------------------------------------------------------------------------------------------
-
-
 def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]:
     if has_equation(document.text):
         return True, "equation"
@@ -164,8 +147,6 @@ def _calculator(document: Document, config: PrefilterConfig) -> tuple[bool, str]
     draw = int(digest_of("random_share", str(config.seed), document.doc_id)[:16], 16) / 2**64
     return (True, "random_share") if draw < config.few_numbers_share else (False, "unrelated_numbers")
 
-
-# --- mt, qa, wikisearch -----------------------------------------------------------------------------------------------
 
 _SPACED = rf"[[\p{{L}}\p{{N}}_]--[{UNSPACED}]][[\p{{L}}\p{{N}}\p{{M}}_]--[{UNSPACED}]]*+"
 # A word or number; in scripts without spaces a single character with its marks.
@@ -282,10 +263,6 @@ def _detector() -> Callable[..., list[dict[str, object]]]:
 
 
 def fasttext_language(text: str) -> tuple[str, float]:
-    """Identify a text's language with fastText's small model (176 languages), which ships with its package.
-
-    Raises:
-        UsageError: the package is not installed.
-    """
+    """Identify a text's language with fastText's small model; a UsageError if its package is not installed."""
     best = _detector()(text.replace("\n", " "), model="lite")
     return (str(best[0]["lang"]), float(str(best[0]["score"]))) if best else ("", 0.0)

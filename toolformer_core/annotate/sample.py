@@ -3,7 +3,7 @@
 Of the positions with p(" [") > tau_s the k best are kept; at each of them m calls are drawn.
 
 A draw is free, or its form is forced: it begins with `Name(` (see `Scan.draw`), and is what a free draw is that happens
-to begin so. The log-probability of the form is kept. No draw is lost to another tool or to plain text.
+to begin so. The log-probability of the form is kept.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
@@ -20,16 +20,12 @@ A draw that can no longer become a call of this tool is not continued: its raw t
     | no_call               | there are draws, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
-A model behind a server may not tell p(" [") at every position (`Scan.bounds`). Where it does not, the position
-does not count; it is reported if p(" [") may exceed tau_s there.
-
-If the prefilter names spans, each is scanned as a separate text and its positions are mapped back to the document's
-offsets; the top k is taken over the whole document. A position followed only by whitespace is never sampled, because a
-call there has nothing to predict. Neither is a position inside a word or a number (see `boundaries`), nor, if the
-config asks for new numbers, one that is not in front of a number that may result from those before it. Every draw has
-its own seed, made from the config's seed, the document, the tool, the position and the draw's number (not from its
-form), so neither the model's batches nor other documents change it.
-This stage knows no responses, no thresholds on the gain, and no tokens.
+A model behind a server may not tell p(" [") at every position (`Scan.bounds`); there the position does not count, and
+is reported if p(" [") may exceed tau_s. If the prefilter names spans, each is scanned as a text of its own, and the top
+k is taken over the whole document. Never sampled are positions inside a word or number (see `boundaries`), those
+followed only by whitespace and, if the config asks for new numbers, those not in front of a number that may result from
+those before it. Every draw has its own seed, from the config's seed, the document, the tool, the position and the
+draw's number, so neither the model's batches nor other documents change it.
 """
 
 from __future__ import annotations
@@ -105,20 +101,13 @@ def sample(
     config: SampleConfig,
     on_sampled: Callable[[int], None] | None = None,
 ) -> list[SampledDocument]:
-    """Sample calls of one tool for the documents of a shard.
+    """Sample calls of one tool for a shard's documents that the prefilter kept; one result each, in their order.
 
     A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
     spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen position.
-    The model waits during a scan, so draws are parsed after the last scan.
-
-    Args:
-        tool_name: the tool's name in calls, e.g. `Calculator`.
-        documents: documents that the prefilter kept, with its results. All are held in memory at once, because the
-            model orders its batches itself; pass a shard, not a corpus.
-        on_sampled: called after each scan with the number of documents finished so far.
-
-    Returns:
-        One `SampledDocument` per document, in the order given.
+    The model waits during a scan, so draws are parsed after the last scan. All documents are held in memory at once,
+    because the model orders its batches itself. `on_sampled` is called after each scan with the number of documents
+    finished so far.
     """
     texts: list[str] = []
     states: list[_DocumentState] = []
@@ -165,7 +154,7 @@ def _add_candidates(
     forbidden: Sequence[NDArray[np.bool_]],  # per text, whether no call may stand at an offset
     config: SampleConfig,
 ) -> None:
-    """Record the positions of every scanned text that may be tried, at most as many per text as can be in the top k."""
+    """Record the positions of every scanned text that may be tried, at most k per text."""
     floor = math.log(config.tau_s) if config.tau_s > 0 else -math.inf
     for at, (index, positions, log_probs) in enumerate(zip(scan.texts, scan.positions, scan.log_probs, strict=True)):
         state = owner[index]
@@ -268,8 +257,7 @@ def read_candidates(path: Path) -> Candidates:
 
         {"url": "gsm8k:0", "calls": [{"tool": "calculator", "input": "48 / 2", "position": 168}]}
 
-    Raises:
-        CorpusError: it cannot be read, or a row is none; the message names the line.
+    A CorpusError, whose message names the line, if it cannot be read, or a row is none.
     """
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     number = 0
@@ -298,8 +286,7 @@ def _checked(call: Mapping[str, object]) -> tuple[int, str]:
 def propose(documents: Iterable[Document], tool: str, tool_name: str, candidates: Candidates) -> list[SampledDocument]:
     """Return the candidates of each document as if the model had sampled each of them once, with no probability (-inf).
 
-    Raises:
-        CorpusError: a position is not in front of text of its document.
+    A CorpusError if a position is not in front of text of its document.
     """
     return [_proposed(one, tool, tool_name, candidates.get((one.url or "", tool), ())) for one in documents]
 

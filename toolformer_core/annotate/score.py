@@ -13,17 +13,13 @@
 In a chain c is the last call, and z begins with the calls in front of it, each with its response. A fourth loss is then
 the least one of the chains with which z begins, e(c_1, r_1) and so on, which are part of L- as well (`loss_shorter`).
 
-The weights are normalised once, over the full window. Near the end of a text, where fewer tokens exist, the sum runs
-over those with unchanged weights, so a loss there is a part of the full one and never inflated. The losses and the
-log-probabilities they are made of are kept for every call; `assemble` decides from them which calls survive.
+The weights are normalised once, over the full window: near the end of a text a loss is a part of the full one and never
+inflated. The losses and the log-probabilities they are made of are kept for every call.
 
 L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
-on keeps the call, whatever its L(e(c, eps)): it is not computed, unless one of the call's decoys could pass the floor.
-(In a chain the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a decoy r' is
-L- - L(e(c, r')), with the same L-; where L(e(c, eps)) is not computed, the bound of it.
-
-This stage knows no other threshold, no tools and no tokens: it asks the model for log-probabilities at character
-offsets.
+on keeps the call, so L(e(c, eps)) is not computed, unless one of the call's decoys could pass the floor. (In a chain
+the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a decoy r' is L- - L(e(c, r')), with the
+same L-; where L(e(c, eps)) is not computed, the bound of it.
 """
 
 from __future__ import annotations
@@ -96,18 +92,11 @@ def score(
     decoys: DecoyPool | None = None,
     names: Mapping[str, str] = TOOL_NAMES,
 ) -> list[ScoredCall]:
-    """Score executed calls of one tool.
+    """Score executed calls of one tool, each with its response; losses in nats, in order of first appearance.
 
-    Args:
-        tool_name: the tool's name in calls, e.g. `Calculator`.
-        texts: x by document id.
-        items: each call with its response. Calls with the same document, position, input and response are scored
-            once, and their counts are added; so are the same chains.
-        decoys: where the calls' decoys come from; None: no call gets any.
-        names: the name in calls of each tool key that stands in front of a call in a chain.
-
-    Returns:
-        One `ScoredCall` per distinct call, in order of first appearance; losses in nats.
+    Calls with the same document, position, input and response are scored once, and their counts are added; so are the
+    same chains. `texts` has x by document id, `names` the name in calls of each tool key that stands in front of a call
+    in a chain. Without `decoys` no call gets any.
     """
     calls: dict[_Key, DrawnCall] = {}
     for drawn, response in items:
@@ -211,14 +200,9 @@ def _score_chunk(
         before, after = _seen(drawn, texts[drawn.doc_id])
         without = skipped(call)  # even if another call's request has computed it
         smaller = without_call(call) if without else min(without_call(call), loss_of(call.bare))  # L-
+        of_call = (drawn.doc_id, drawn.tool, drawn.position, drawn.input, call.response, drawn.log_p, drawn.count)
         scored = ScoredCall(
-            doc_id=drawn.doc_id,
-            tool=drawn.tool,
-            position=drawn.position,
-            input=drawn.input,
-            response=call.response,
-            log_p=drawn.log_p,
-            count=drawn.count,
+            *of_call,
             loss_plain=loss_of(call.plain),
             loss_call=None if without else loss_of(call.bare),
             loss_response=loss_of(call.full),
@@ -237,18 +221,12 @@ def _score_chunk(
 
 
 def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
-    """Return whether the text holds a call's input before, and after, its position, ignoring case; never for "".
-
-    In a chain the responses in front of the call stand before its position, too.
-    """
+    """Return whether text or chain hold a call's input before, and after, its position, in any case; never for ""."""
     needle = drawn.input.casefold()
     if not needle:
         return False, False
     earlier = [text[: drawn.position], *(one.response for one in drawn.preceding_calls)]
     return any(needle in one.casefold() for one in earlier), needle in text[drawn.position :].casefold()
-
-
-# --- losses -----------------------------------------------------------------------------------------------------------
 
 
 def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:

@@ -1,7 +1,4 @@
-"""The annotation prompts of a tool: the shipped ones, the user's from a folder, or the one that the tool declares.
-
-For calls in chains there may be a prompt of its own.
-"""
+"""The annotation prompts of a tool: the shipped ones, the user's from a folder, or the one that the tool declares."""
 
 from __future__ import annotations
 
@@ -15,12 +12,9 @@ from toolformer_core.tools.declaration import declaration_of
 
 
 def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
-    """Return a tool's annotation prompt.
+    """Return a tool's annotation prompt; a folder's replace all shipped ones, and a user's tool may keep its own.
 
-    A folder of a user's prompts replaces all shipped ones; a user's tool that is not in it keeps its own.
-
-    Raises:
-        PromptError: there is none, it cannot be read, or its demonstrations do not call the tool.
+    A PromptError if there is none, it cannot be read, or its demonstrations do not call the tool.
     """
     if tool.key in TOOL_NAMES:
         return load_prompt(tool.key, folder)
@@ -30,10 +24,7 @@ def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
 
 
 def chain_prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
-    """Return the prompt with which a tool's calls are drawn after other calls; arguments and errors of `prompt_for`.
-
-    The folder may hold `<tool>.chain.txt`. Where there is none, the tool's other prompt is used.
-    """
+    """Return the prompt for calls after other calls, `<tool>.chain.txt`, else the tool's other one (`prompt_for`)."""
     shipped = folder is None and tool.key in TOOL_NAMES
     if shipped or (folder is not None and chain_prompt_path(tool.key, folder).is_file()):
         return read_prompt(tool.key, chain_prompt_path(tool.key, folder))

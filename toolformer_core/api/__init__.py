@@ -1,12 +1,5 @@
 """The method in a few lines of Python: annotate texts, see why a call is kept or dropped, and generate with tools.
 
-    import toolformer_core as tf
-
-    model = tf.load_model("embedded")
-    texts = ["Of the 587 books, 58 are lent out and only 529 are left."]
-    for call in tf.annotate_texts(texts, model, ["calculator"])[0].calls:
-        print(call.input, call.response, call.gain, call.reason or "kept")
-
 `functions` and `grounding` hold what a user calls, `inputs` checks what they give, `annotation` is what they get.
 """
 

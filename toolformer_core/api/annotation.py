@@ -1,8 +1,4 @@
-"""What annotating a text returns: the text with its calls, each call's gain, and why a call was dropped.
-
-`annotations_of` builds it from what the stages returned for each tool. `assemble` decides which calls survive, as in a
-build. This module knows no models.
-"""
+"""What annotating a text returns: the text with its calls, each call's gain, and why a call was dropped."""
 
 from __future__ import annotations
 
@@ -94,13 +90,9 @@ def annotations_of(
     tau_f: Mapping[str, float],
     keep_repeats: bool | None = None,
 ) -> dict[str, Annotation]:
-    """Return the annotation of every document, by its id.
+    """Return the annotation of every document, by its id; the prefilter's results are by tool and document id.
 
-    Args:
-        prefiltered: the prefilter's results, by tool and document id, also of the documents that it dropped.
-        runs: what the stages returned, by tool.
-        tau_f: filtering threshold of every tool, in nats.
-        keep_repeats: see `repeating_tools`.
+    `tau_f` has every tool's threshold, in nats; `runs` what the stages returned. `keep_repeats`: see `repeating_tools`.
     """
     scored = [call for run in runs.values() for call in run.scored]
     call_filter = CallFilter(tau_f, keep_repeats=repeating_tools(tools, keep_repeats))

@@ -1,8 +1,7 @@
 """`annotate_texts` and `generate`: what a user calls.
 
 The stages run in memory with the ids, seeds and defaults of a build, so a text gets the calls that a build with the
-same settings keeps. Nothing here knows folders, shards or databases: for a corpus that takes hours there is the build,
-which can be stopped and goes on where it stopped.
+same settings keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Checks what a user gives to the functions of this package, before a model is called.
-
-A mistake is a `UsageError` that names the argument and how to correct it. It does not know what the values are for.
-"""
+"""Checks what a user gives to the functions of this package: a mistake is a `UsageError` that names the argument."""
 
 from __future__ import annotations
 
@@ -17,25 +14,21 @@ from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["check_loaded", "documents_of", "prompts_of", "thresholds_of", "tools_by_key"]
-
 _MAX_CHARS = IngestConfig().max_chars
 _OF_A_TOOL = ("key", "name", "load", "run")
 
 
 def check_loaded(model: object) -> None:
-    """Raise a UsageError for the name of a model in place of a model."""
     if isinstance(model, str):
         raise UsageError(f"model is a name; load it once, and give what is loaded: load_model({model!r})")
 
 
 def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     """Return the tools by key, in the order given: names (see `build_tools`, one that is given twice counts once; one
+
     may stand by itself), or objects, functions decorated with `tool` among them.
 
-    Raises:
-        UnknownNameError: a key is not known.
-        UsageError: something is no tool, two tools have one key or one name, or what a tool needs is not there.
+    A UsageError if something is no tool, two tools have one key or one name, or what a tool needs is not there.
     """
     out: dict[str, Tool] = {}
     named: set[str] = set()
@@ -64,11 +57,7 @@ def _check_tool(tool: Tool, where: str) -> None:
 
 
 def documents_of(texts: Sequence[str], urls: Sequence[str | None] | None) -> list[Document]:
-    """Return each text as the document that a build makes of it.
-
-    Raises:
-        UsageError: a text is empty, longer than a build takes, or no UTF-8; or the URLs are not one for each text.
-    """
+    """Return each text as the document that a build makes of it; a UsageError names what is wrong."""
     if isinstance(texts, str):
         raise UsageError("texts is one text; give a list of texts")
     texts = list(texts)
@@ -96,12 +85,7 @@ def _check_text(text: object, where: str) -> None:
 
 
 def prompts_of(tools: Mapping[str, Tool], prompts: Mapping[str, str] | None) -> dict[str, Prompt]:
-    """Return the annotation prompt of every tool: the user's, else the shipped one or the one that the tool declares.
-
-    Raises:
-        UnknownNameError: a prompt is given for a tool that is not used.
-        PromptError: a prompt has not exactly one `{text}`, or a tool has none.
-    """
+    """Return every tool's annotation prompt: the user's, else the shipped or declared one, else a PromptError."""
     given = dict(prompts or {})
     _check_keys("tool in prompts", given, list(tools))
     out = {}
@@ -119,11 +103,7 @@ def prompts_of(tools: Mapping[str, Tool], prompts: Mapping[str, str] | None) -> 
 
 
 def thresholds_of(tools: Mapping[str, Tool], tau_f: float | Mapping[str, float] | None) -> dict[str, float]:
-    """Return the filtering threshold of every tool: the user's, else the one that the tool declares, else the paper's.
-
-    Raises:
-        UnknownNameError: a threshold is given for a tool that is not used.
-    """
+    """Return every tool's filtering threshold: the user's, else the one that it declares, else the paper's."""
     keys = list(tools)
     given = tau_f if isinstance(tau_f, Mapping) else {} if tau_f is None else dict.fromkeys(keys, tau_f)
     _check_keys("tool in tau_f", given, keys)

@@ -4,8 +4,7 @@
     as good    right, or at a gold position with the same response as the gold call there, or with a response that holds
                (as whole words) the value that follows in the text: "born in Velden" where "Velden" follows
 
-A call that would be as good at another position of its document usually stands a word too early or too late. A share or
-mean of nothing is None.
+A share or mean of nothing is None.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the model would call."""
-
     gold: int  # gold positions
     positions: float | None  # mean number of positions per document that may be chosen
     tau_s: float
@@ -66,7 +63,7 @@ class Imitation:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How often the tool answers. Shares of distinct inputs."""
+    """How often the tool answers: shares of distinct inputs."""
 
     gold_answered: float | None
     drawn_answered: float | None
@@ -98,8 +95,6 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the pipeline keeps at the tool's threshold."""
-
     calls: int
     precision: float | None  # share of calls that are as good
     precision_anywhere: float | None  # share of calls that are as good, at their position or elsewhere
@@ -108,8 +103,6 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All figures of one tool."""
-
     tool: str
     documents: int
     gold: int
@@ -171,9 +164,6 @@ def _holds(response: str, value: str) -> bool:
     return bool(value and re.search(whole, response))
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
@@ -184,9 +174,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
-
-
-# --- the steps --------------------------------------------------------------------------------------------------------
 
 
 def _position(observed: Observed) -> Position:

@@ -1,8 +1,7 @@
 """Gold calls: texts for which the right calls and their positions are known.
 
 A folder holds `corpus.jsonl` (rows of text, url, timestamp) and `gold.jsonl` (rows of a url and the right calls in that
-document: tool, input, position and value), both plain or as .gz. The embedded ones come from the small world. A model
-sees nothing but the texts.
+document: tool, input, position and value), both plain or as .gz.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ _OTHER_SHARE = 4  # one in four chosen documents has no gold call of the tool, s
 
 @dataclass(frozen=True, slots=True)
 class GoldCall:
-    """A call that is right in a document."""
-
     doc_id: str
     tool: str  # key
     input: str
@@ -42,8 +39,6 @@ class GoldCall:
 
 @dataclass(frozen=True, slots=True)
 class GoldTexts:
-    """Documents and their gold calls."""
-
     documents: tuple[Document, ...]
     calls: Mapping[str, tuple[GoldCall, ...]]  # by document id, for all tools
     digest: str  # of the files
@@ -54,19 +49,13 @@ class GoldTexts:
 
 @dataclass(frozen=True, slots=True)
 class ChosenDocuments:
-    """The documents on which one tool is measured, with the prefilter's results."""
-
     pairs: tuple[tuple[Document, PrefilterResult], ...]
     gold: tuple[GoldCall, ...]  # of the tool, in these documents
     dropped: int  # documents with a gold call of the tool that the prefilter drops
 
 
 def read_gold(folder: Path = ASSETS) -> GoldTexts:
-    """Read a folder's texts and gold calls; calls are matched with documents by URL.
-
-    Raises:
-        CorpusError: a file is missing, has the wrong format, or names a position outside its text.
-    """
+    """Read a folder's texts and gold calls, which are matched by URL; a CorpusError names what cannot be read."""
     corpus, gold = _file_in(folder, _CORPUS), _file_in(folder, _GOLD)
     documents = tuple(row for row in read_corpus(corpus, IngestConfig()) if isinstance(row, Document))
     by_url = {d.url: d for d in documents}
@@ -110,11 +99,8 @@ def choose(
 ) -> ChosenDocuments:
     """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
 
-    The choice is made by digest, so a larger limit includes the documents of a smaller one, and the order of the file
-    does not matter. Without a limit all are chosen that the prefilter keeps.
-
-    Raises:
-        CorpusError: no document with a gold call of the tool is left.
+    The choice is made by digest, so a larger limit includes the documents of a smaller one. Without a limit all are
+    chosen that the prefilter keeps. A CorpusError if no document with a gold call of the tool is left.
     """
     documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
     with_gold = [d for d in documents if texts.of(d, tool)]

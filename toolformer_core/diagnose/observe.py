@@ -41,8 +41,6 @@ _Scans = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]  # positions a
 
 @dataclass(frozen=True, slots=True)
 class GoldPosition:
-    """A gold position with the results of scanning."""
-
     gold: GoldCall
     log_p: float  # log p(" ["); -inf if no token starts there
     rank: int  # 0 for the most likely position of its document
@@ -51,8 +49,6 @@ class GoldPosition:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A constructed call that is scored to test the filter."""
-
     kind: str  # gold | wrong | unrelated
     gold: GoldCall
     scored: ScoredCall
@@ -60,8 +56,6 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that was observed for one tool, before it is summarised."""
-
     tool: str
     documents: tuple[str, ...]
     gold: tuple[GoldCall, ...]
@@ -83,8 +77,6 @@ class Observed:
 
 
 class _RecordingLM:
-    """A language model whose scans are recorded."""
-
     def __init__(self, lm: LanguageModel) -> None:
         self._lm = lm
         self.scans: _Scans = {}
@@ -112,13 +104,8 @@ def observe(
 ) -> Observed:
     """Sample, execute and score one tool's calls, and score its gold calls with right and wrong responses.
 
-    Args:
-        config: for sampling; its seed also chooses the wrong responses.
-        occupied: by document id, the positions of any tool's gold calls, at which no unrelated call is inserted.
-        on_progress: called with (tool, documents done, documents in total).
-
-    Raises:
-        ModelError: the model cannot be used at all, e.g. because its server is gone.
+    The seed of `config` also chooses the wrong responses. At `occupied` positions, those of any tool's gold calls by
+    document id, no unrelated call is inserted. `on_progress` is called with (tool, documents done, documents in total).
     """
     recording: Any = _RecordingLM(lm)
     draws: list[DrawnCall] = []

@@ -1,7 +1,6 @@
 """The embedded model's own measures, shipped beside this module and shown next to every diagnosis.
 
-`python -m toolformer_core.diagnose.reference` measures them again, which is necessary after every change of the
-embedded model, corpus, gold calls, prompts or prefilters. No verdict depends on them.
+`python -m toolformer_core.diagnose.reference` measures them again, after every change of what they depend on.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ _DOCUMENTS = 48  # per tool; more than for a diagnosis, because the reference is
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The measures of the embedded model."""
-
     model: str  # its digest
     texts: str  # digest of corpus and gold calls
     documents: int  # per tool
@@ -35,12 +32,10 @@ class Reference:
 
 
 def read_reference(path: Path = REFERENCE) -> Reference:
-    """Read the shipped measures."""
     return Reference(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def main() -> None:
-    """Measure the embedded model and write a new reference."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--tools", default=",".join(TOOL_NAMES))
     parser.add_argument("--documents", type=int, default=_DOCUMENTS, help="per tool")

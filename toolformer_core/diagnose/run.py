@@ -1,7 +1,4 @@
-"""A complete diagnosis: choose texts, observe each tool, compute figures. `verdict` judges them.
-
-Nothing is written or printed.
-"""
+"""A complete diagnosis: choose texts, observe each tool, compute figures. `verdict` judges them."""
 
 from __future__ import annotations
 
@@ -42,14 +39,12 @@ class DiagnoseConfig:
     keep_repeats: bool | None = None  # whether equal calls within five tokens are all kept; None: as the tool declares
 
     def sampling(self, tool: Tool) -> SampleConfig:
-        """Return a tool's sampling config; a UsageError if a setting is wrong."""
         given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
         settings = {**declaration_of(tool).sampling(), **given}
         numbers = self.numbers if declaration_of(tool).numeric else "any"
         return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, numbers=numbers, draw_form=self.draw_form)
 
     def threshold(self, tool: Tool) -> float:
-        """Return a tool's filtering threshold, in nats."""
         declared = declaration_of(tool).tau_f
         return tau_f_for(tool.key, ({} if declared is None else {tool.key: declared}) | dict(self.tau_f))
 
@@ -61,11 +56,7 @@ def measure(
     config: DiagnoseConfig,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Figures]:
-    """Yield the figures of each tool, in the order of the tools, which have the data that the gold calls need.
-
-    Raises:
-        UsageError: a prompt cannot be read, a setting is wrong, or the texts hold no gold call of a tool.
-    """
+    """Yield the figures of each tool, in their order, for tools that have what the gold calls need; or a UsageError."""
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_words=_MT_CHUNK_WORDS, seed=config.seed)
     prompts = {key: prompt_for(tool, config.prompts) for key, tool in tools.items()}
@@ -84,11 +75,7 @@ def measure(
 
 
 def check_config(tools: Mapping[str, Tool], config: DiagnoseConfig) -> None:
-    """Report mistakes before a model is loaded.
-
-    Raises:
-        UsageError: a name or a setting is wrong, or a prompt cannot be read.
-    """
+    """Raise a UsageError for a wrong name, setting or prompt, before a model is loaded."""
     for key in config.tau_f:
         if key not in TOOL_NAMES and key not in tools:
             raise UnknownNameError("tool", key, {*TOOL_NAMES, *tools})

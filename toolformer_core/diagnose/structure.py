@@ -45,7 +45,6 @@ def structure_of(
     gold: Sequence[GoldCall],
     loss: float | None,
 ) -> Structure:
-    """Measure tokenizer and prompt on gold calls."""
     plain = dict(zip(texts, tokenize(hf_model.tokenizer, list(texts.values())), strict=True))
     place = sum(call.position in plain[call.doc_id].cuts for call in gold)
     return Structure(
@@ -59,10 +58,7 @@ def structure_of(
 
 
 def demonstrations(prompt: Prompt, tool_name: str) -> int:
-    """Count the demonstrated calls of a prompt: calls whose surrounding text the prompt also shows without the call.
-
-    `A call is written [Calculator(expression)]` only shows the syntax and is not counted.
-    """
+    """Count the calls of a prompt whose surrounding text the prompt also shows without the call."""
     calls = list(find_calls(prompt.head, [tool_name]))
     plain = strip(prompt.head, [(call.start, call.end) for call in calls])
     count = removed = 0
@@ -77,11 +73,7 @@ def demonstrations(prompt: Prompt, tool_name: str) -> int:
 
 
 def loss_per_token(lm: LanguageModel, texts: Sequence[str], context: int) -> float | None:
-    """Return the mean of -log p over the first tokens of some texts, in nats per token; None if there is no token.
-
-    It is NaN if the model predicts NaN. Of the first 32 texts a quarter of the model's context is read, at most 256
-    tokens.
-    """
+    """Return the mean of -log p over the first 256 tokens of 32 texts at most, in nats; None: there is no token."""
     tokens = max(1, min(_LOSS_TOKENS, context // 4))
     log_probs = lm.log_probs([ScoreRequest("", text, 0, tokens) for text in texts[:_LOSS_TEXTS]])
     # without a start token, x_1 has no probability

@@ -1,12 +1,9 @@
 """The verdict on one tool: which step of the pipeline fails first, and what to do about it.
 
 Each step has one measure and a minimum; the first one that falls short is named, because later steps depend on it.
-There are two exceptions. Tokenizer and prompt are only inspected, so they are not blamed if the steps that depend on
-them work well anyway, unless a call cannot be written at all. And imitating means copying from earlier text, so if no
-response helps at all, copying is named as the cause of failures before it.
-
-The minimums are low on purpose. The method discards most calls of a large corpus: it can work if a step passes one call
-in five, but not if a step passes none.
+Tokenizer and prompt are only inspected, so they are not blamed if the steps that depend on them work well, unless a
+call cannot be written at all. Imitating means copying from earlier text, so if no response helps at all, copying is
+named. The minimums are low on purpose: the method can work if a step passes one call in five.
 """
 
 from __future__ import annotations
@@ -26,8 +23,6 @@ _INERT = 0.05  # if responses help fewer gold calls than this, the model does no
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step."""
-
     step: str
     passed: bool | None  # None: it could not be measured
     measured: float | None
@@ -38,8 +33,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a model can teach itself a tool."""
-
     tool: str
     teachable: bool
     step: str  # the step that fails; "" if none does
@@ -73,19 +66,12 @@ def _check(step: _Step, figures: Figures, reference: float | None) -> Check:
     return Check(step.name, passed, measured, step.least, reference, fault or step.describe(figures))
 
 
-# --- descriptions -----------------------------------------------------------------------------------------------------
-
-
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def _nats(value: float | None) -> str:
     return "-" if value is None else f"{value:+.2f}"
-
-
-def _describe_tokenizer(f: Figures) -> str:
-    return f"a token starts at {_percent(f.structure.place_alone)} of the gold positions"
 
 
 def _describe_language(f: Figures) -> str:
@@ -177,9 +163,6 @@ def _summary(f: Figures) -> str:
     )
 
 
-# --- suggestions ------------------------------------------------------------------------------------------------------
-
-
 def _suggest_tokenizer(f: Figures) -> str:
     if "tokenizer" in f.faults:
         return (
@@ -265,9 +248,6 @@ def _suggest_threshold(f: Figures) -> str:
     )
 
 
-# --- the steps --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     name: str
@@ -280,7 +260,13 @@ class _Step:
 # In the order of the pipeline; the comments say what is measured, and why this minimum.
 _STEPS = (
     # share of gold positions at which a token starts: no call is drawn at the others; half is a coin toss
-    _Step("tokenizer", 0.5, lambda f: f.structure.place_alone, _describe_tokenizer, _suggest_tokenizer),
+    _Step(
+        "tokenizer",
+        0.5,
+        lambda f: f.structure.place_alone,
+        lambda f: f"a token starts at {_percent(f.structure.place_alone)} of the gold positions",
+        _suggest_tokenizer,
+    ),
     # share of ln V saved on plain text: random weights save nothing; names that the model never read save little
     _Step(
         "language",

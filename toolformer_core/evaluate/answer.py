@@ -1,7 +1,4 @@
-"""Answers items with a model and its tools, in batches.
-
-An item whose prompt does not fit into the model's context is left out; it counts as wrong, with the reason.
-"""
+"""Answers items with a model and its tools, in batches. A prompt that does not fit into the context counts as wrong."""
 
 from __future__ import annotations
 
@@ -41,8 +38,6 @@ class PredictedCall:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The result of one item."""
-
     item_id: str
     group: str
     prompt: str
@@ -62,12 +57,10 @@ class Prediction:
 
 
 def new_tokens_for(task: Task) -> int:
-    """Return how many tokens of text to generate, by the task's rule."""
     return _NEW_TOKENS[task.rule]
 
 
 def parameters_of(lm: TransformersLM) -> int:
-    """Return the number of weights of a model; shared weights count once."""
     return sum(p.numel() for p in lm.hf_model.model.parameters())
 
 
@@ -84,17 +77,9 @@ def answer(
 ) -> list[Prediction]:
     """Let a model answer items of a task that has answers greedily, and score its text without the calls.
 
-    Args:
-        toolformer: the model, with at least these tools.
-        top_k: a call starts where " [" is among this many most likely tokens; 0: tools disabled.
-        tools: keys of the tools to offer.
-        max_new_tokens: tokens of text; default: by the task's rule.
-        max_calls: calls per item (the paper: 1).
-        trigger: the smallest p(" [") at which each tool is called, by key; None: 0.
-
-    Raises:
-        UsageError: a setting is out of range.
-        UnknownNameError: a tool was not given to the model.
+    A call of one of `tools` (by key) starts where " [" is among the `top_k` most likely tokens (0: none does) and p("
+    [") is at least the tool's in `trigger`. `max_new_tokens` is by default what the task's rule needs. A UsageError if
+    a setting is out of range or a tool was not given to the model.
     """
     settings = GenerationSettings(
         max_new_tokens=max_new_tokens if max_new_tokens is not None else new_tokens_for(task),

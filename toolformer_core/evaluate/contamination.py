@@ -1,8 +1,7 @@
 """Which items of benchmarks stand in a text that a model is to learn from, or has learnt from.
 
-An item stands in a text if `ngram` words of its question do, in a row, or all words of a shorter one (see
-`shared_words`); or `ngram` words of one of its answers. Of a shorter answer a text may hold all words and yet have
-nothing to do with the item. Nor do the paragraph after a question and the instruction in front of it count.
+An item stands in a text if `ngram` words of its question or of one of its answers do, in a row, or all words of a
+shorter question (see `shared_words`). The paragraph after a question and the instruction in front of it do not count.
 """
 
 from __future__ import annotations
@@ -18,23 +17,18 @@ from toolformer_core.shared_words import SharedWords, words_in
 
 @dataclass(frozen=True, slots=True)
 class ItemTexts:
-    """The texts by which an item is found."""
-
     benchmark: str
     item_id: str
     texts: tuple[str, ...]
 
     @classmethod
     def of(cls, benchmark: str, form: str, item: Item, ngram: int = NGRAM) -> ItemTexts:
-        """Return those of an item, which is reported by the benchmark's name."""
         answers = (answer for answer in item.answers if len(words_in(answer)) >= ngram)
         return cls(benchmark, item.item_id, (question_in(form, item.prompt), *answers))
 
 
 @dataclass(frozen=True, slots=True)
 class FoundItem:
-    """An item that stands in a text."""
-
     benchmark: str
     item_id: str
     shared: str  # a stretch of words that both have, as they stand in the text

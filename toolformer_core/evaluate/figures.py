@@ -49,7 +49,6 @@ ANSWERS_GPT3: Mapping[str, Figures] = _GEAR["answers_gpt3"]
 
 
 def figures_for(task: str) -> dict[str, float]:
-    """Return the paper's results for a task by model; empty if it has none (GSM8K, any other text, the demo)."""
     if task in PERPLEXITY:
         return dict(PERPLEXITY[task])
     return next((dict(table[task]) for table in TABLES.values() if task in table), {})
@@ -58,8 +57,7 @@ def figures_for(task: str) -> dict[str, float]:
 def measured_text(task: str, source: str) -> str:
     """Return the text of Table 8 that a perplexity belongs to: "wikitext", "ccnet", or "" for any other.
 
-    The user names it, by the task `wikitext` or by the name of the file or folder; "" is the task's default from the
-    hub, which is WikiText.
+    The user names it, by the task or by the name of the file or folder; "" is the task's default from the hub.
     """
     if task in PERPLEXITY:
         return task

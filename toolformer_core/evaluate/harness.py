@@ -7,7 +7,7 @@
     | loglikelihood_rolling  | log p of the whole text, calls disabled, in the harness's own windows              |
 
 "Calls disabled" means k = 0 in decoding: p(" [") = 0 unless the text has that token. The model's beginning-of-text
-token is put in front of every context. This module imports lm_eval, so nothing else in the package imports it.
+token is put in front of every context. Nothing else in the package imports this module.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ _ONLY_SAMPLING = ("top_k", "min_p", "typical_p")  # no effect in greedy decoding
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Written:
-    """The result of one request of `generate_until`."""
-
     task: str | None  # the harness's name of the task
     doc_id: int | None  # the harness's number of the document in the task
     text: str  # as returned to the harness
@@ -52,12 +50,8 @@ class Written:
 class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """A model with its tools, for `lm_eval.simple_evaluate(model=HarnessModel(toolformer, settings), ...)`.
 
-    Args:
-        settings: how it writes; a task's own `generation_kwargs` override them. Default: the paper's k = 10 and one
-            call, and at most 256 tokens (the harness's default) if the task names no length.
-
-    Raises:
-        ModelError: the model has no bos or eos token, so the first token of a text has no probability.
+    A task's own `generation_kwargs` override the settings; by default these are the paper's k = 10 and one call, and
+    256 tokens (the harness's default) if the task names no length. A ModelError if the model has no bos or eos token.
     """
 
     def __init__(self, toolformer: Toolformer, settings: GenerationSettings | None = None) -> None:
@@ -71,16 +65,10 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         self.settings = settings or GenerationSettings(max_new_tokens=256)
         self.written: list[Written] = []  # of all runs since construction or the last `clear`
 
-    # --- writing ------------------------------------------------------------------------------------------------------
-
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Continue each request's context, with tools; return the texts without calls, in the order of the requests.
+        """Continue each request's context, with tools; return the texts without calls. Errors as of `settings_for`.
 
-        Of a request's keywords `until`, `max_gen_toks` (or another of its names), `do_sample`, `temperature` and
-        `top_p` are used. Repeated requests are sampled differently from each other, but equally in every run.
-
-        Raises:
-            UsageError: a keyword would change the text and is not supported.
+        Repeated requests are sampled differently from each other, but equally in every run.
         """
         repeats: collections.Counter[str] = collections.Counter()
         prompts, settings = [], []
@@ -114,10 +102,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))
 
     def clear(self) -> None:
-        """Clear `written`."""
         self.written.clear()
-
-    # --- log-likelihoods ----------------------------------------------------------------------------------------------
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
@@ -157,8 +142,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_p)
         return sums
 
-    # --- the harness's interface --------------------------------------------------------------------------------------
-
     @property
     def _hf_model(self) -> HFModel:
         return self.toolformer.lm.hf_model
@@ -179,7 +162,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return context_ids, continuation_ids or encode_following(self._hf_model.tokenizer, continuation)
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what the results record about the model."""
         info = {f"toolformer_{k}": v for k, v in dataclasses.asdict(self.settings).items()}
         return {"model_name": self._hf_model.name, "model_sha": self.toolformer.lm.digest, **info}
 
@@ -204,10 +186,8 @@ def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> Gener
     """Return the settings of one request: the base settings, overridden by the task's `generation_kwargs`.
 
     `do_sample: false` is greedy whatever the temperature; `do_sample: true` without a temperature uses the base
-    temperature, or 1 if that is 0; without `do_sample`, a temperature above 0 samples.
-
-    Raises:
-        UsageError: a keyword would change the text and is not supported, or a value is out of range.
+    temperature, or 1 if that is 0; without `do_sample`, a temperature above 0 samples. A UsageError if a keyword would
+    change the text and is not supported, or a value is out of range.
     """
     rest = {k: v for k, v in keywords.items() if v is not None}
     until = rest.pop("until", ())

@@ -1,8 +1,4 @@
-"""The records of evaluation: an example of a benchmark (item), a rejected row, and a benchmark (task).
-
-An item holds the exact text that the model continues and every right answer, so running a model needs nothing else, and
-scoring needs no model.
-"""
+"""The records of evaluation: an example of a benchmark (item), a rejected row, and a benchmark (task)."""
 
 from __future__ import annotations
 
@@ -19,8 +15,6 @@ BenchmarkRow = Mapping[str, Any]  # a row of a benchmark, with lower-case keys
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One example of a benchmark."""
-
     item_id: str  # the file's own id, else the digest of prompt, answers and date; unique within one reading
     task: str
     prompt: str  # the exact text that the model continues; for the perplexity task, the text itself
@@ -34,13 +28,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that cannot be an item: reported, counted by reason, and never fatal.
+    """A row that cannot be an item: reported, counted by reason, and never fatal."""
 
-    `line` is the 1-based line on which the row starts, and the row's number in Parquet and on the hub. For nested rows
-    (the questions of a SQuAD file) it is the line of their article; `detail` then names the row.
-    """
-
-    line: int
+    line: int  # on which the row starts, from 1; the row's number in Parquet and on the hub, the article's in SQuAD
     reason: str  # a short stable word
     detail: str = ""
     source: str = ""
@@ -72,8 +62,6 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """The location of a benchmark on the Hugging Face hub."""
-
     repository: str
     config: str | None
     split: str
@@ -81,8 +69,6 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A benchmark: how it is read, prompted and scored, and the paper's results."""
-
     name: str
     title: str
     rule: Rule
@@ -110,11 +96,7 @@ def item_of(
     tool: str | None = None,
     group: str = "",
 ) -> Item:
-    """Make an item; answers are stripped, and repeats and answers without a letter or digit are dropped.
-
-    Raises:
-        BadRowError: `no_answer`.
-    """
+    """Make an item of stripped, distinct answers with a letter or digit; a BadRowError `no_answer` if there is none."""
     given = [answer.strip() for answer in answers]
     accepted = tuple(dict.fromkeys(a for a in given if any(c.isalnum() for c in a)))
     if not accepted:
@@ -138,12 +120,8 @@ class Selection:
 def select_items(items: Iterable[Item], *, seed: int, limit: int | None = None, held_out: int = 0) -> Selection:
     """Choose items, whose ids differ, in the order of the digest of seed and id.
 
-    The first are used, so that a larger sample begins with the smaller one; the last are held out, never used, and
-    may be shown as examples. Which ones are held out does not depend on how many are used.
-
-    Args:
-        limit: the most items to use; None: all that are not held out.
-        held_out: how many to hold out; fewer if the benchmark would have no item left to ask.
+    The first are used (None: all), so that a larger sample begins with the smaller one; the last are held out, never
+    used, and may be shown as examples. Fewer are held out if the benchmark would have no item left to ask.
     """
     ordered = sorted(items, key=lambda item: digest_of("selection", str(seed), item.item_id))
     end = len(ordered) - min(held_out, max(0, len(ordered) - 1))

@@ -1,7 +1,6 @@
 """Measures texts' likelihood with calls disabled, in batches: p(" [") = 0 unless the text has that token.
 
-Perplexity is per token. A text longer than the context is read in windows that overlap by half, so that after the first
-window every token is predicted from at least half a context.
+A text longer than the context is read in windows that overlap by half.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ _NO_TOKENS = "no_tokens"
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The likelihood of one text, with calls disabled."""
-
     item_id: str
     source: str
     nll: float  # summed over the tokens, nats

@@ -37,13 +37,8 @@ _BEFORE_A_PRONOUN = frozenset("the this that each every any no which another eit
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in a text."""
-
     value: Fraction
     decimals: int | None  # as written; None for a fraction such as 1/3, which is exact
-
-
-# --- numerals in words ------------------------------------------------------------------------------------------------
 
 
 def join_numerals(tokens: Sequence[Token], text: str) -> list[Token]:
@@ -138,18 +133,11 @@ def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
     return _TENS[word], 1, False
 
 
-# --- the number a text claims -----------------------------------------------------------------------------------------
-
-
 def first_number(text: str, *, fractions: bool = False) -> Number | None:
     """Return the number that a prediction claims, or None if it holds none.
 
     §4.2.2 with its footnote: the first number predicted; if the prediction contains an equation, the first number
-    after its "=". So 8 in "x = 8, y = 9" and in "We add 5 and 3. So 5 + 3 = 8.". The first "=" of
-    the whole text decides, and is ignored if no number follows it.
-
-    Args:
-        fractions: read 3/4 and 2 1/2 as one number; otherwise their first numbers are 3 and 2.
+    after its first "=". `fractions`: 3/4 and 2 1/2 are one number; otherwise their first numbers are 3 and 2.
     """
     text = normalise(text)
     numbers = _numbers(text, fractions)

@@ -1,7 +1,6 @@
 """What calls of the calculator are worth on word problems: are their results the answers, and would random ones be?
 
-A model that calls with a problem's numbers, but not the right ones, is right as often as random operands are. So an
-arm's accuracy counts as reasoning only as far as it lies above this baseline, an expectation over all items:
+An arm's accuracy counts as reasoning only as far as it lies above this baseline, an expectation over all items:
 
     p(item) = sum over operators o: share of o in the arm's calls x share of the ordered pairs (a, b) of the problem's
               numbers, from two places, for which a o b is the answer, with two decimals, as the calculator writes it
@@ -34,8 +33,6 @@ _95 = 1.959964  # standard errors on either side of a 95 % interval
 
 @dataclass(frozen=True, slots=True)
 class WordProblem:
-    """An item, and the calls of an arm."""
-
     prompt: str
     answer: str
     calls: tuple[tuple[str, str], ...] = ()  # input and response

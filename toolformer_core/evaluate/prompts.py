@@ -9,7 +9,7 @@
     | translation        | an instruction, then the sentence         | Tatoeba (not in the paper)         |
 
 No prompt ends in a space: the model writes the space before its first word. The instructions of C.1 and C.4 are in our
-words. Results depend on a prompt's wording (§7), so after an edit they cannot be compared with earlier ones.
+words; after an edit results cannot be compared with earlier ones (§7).
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ def completion(statement: str) -> str:
 
 
 def word_problem(body: str, question: str) -> str:
-    """Pose a word problem; either part may be empty."""
     problem = " ".join(part for part in (body.strip(), question.strip()) if part)
     return problem + _ANSWER_IS
 
 
 def question(text: str) -> str:
-    """Pose a question; a missing question mark is added."""
     text = text.strip()
     return _ANSWER + text + ("" if text.endswith(_QUESTION_MARKS) else "?")
 
@@ -48,10 +46,7 @@ def translation(sentence: str) -> str:
 
 
 def query_in(form: str, prompt: str) -> str:
-    """Return what a prompt asks, without its instruction; of a paragraph and a question, the question alone.
-
-    An instruction that says what is wanted stays: "Translate into English".
-    """
+    """Return what a prompt asks, without instruction or paragraph; "Translate into English" stays."""
     match form:
         case "completion":
             return prompt.removeprefix(_COMPLETE)

@@ -1,8 +1,7 @@
 """Queries from benchmarks: what an item asks, the tools that are right, and how often they were chosen.
 
-An item that names its tools (`tool`) is right with those alone. MLQA's paragraphs are in English; only the question
-needs a translation, so it alone is the query. GEAR's authors count fewer tools as right: WikiSearch for open questions,
-MultilingualQA for MLQA. A choice is right if it is one of the right tools; where there is none, that of no tool is.
+An item that names its tools (`tool`) is right with those alone. MLQA's query is the question alone, without its
+paragraph in English. A choice is right if it is one of the right tools; where there is none, that of no tool is.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ NO_TOOL = "no tool"  # in tables, where no tool was chosen, or none is right
 
 
 def query_of(task: Task, item: Item) -> Query:
-    """Return what an item asks, with its date as context."""
     return Query(query_in(task.form, item.prompt), item.date or "")
 
 
@@ -48,11 +46,7 @@ def right_tools(task: Task, item: Item) -> tuple[str, ...]:
 
 
 def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys of the tools that GEAR's authors count as right."""
     return _BY_PAPER.get(task, right)
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,6 @@ class Rejection:
 
 
 def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[str]]) -> Accuracy:
-    """Return the share of right choices with its 95 % interval."""
     return accuracy(choice in tools if tools else choice is None for choice, tools in zip(choices, right, strict=True))
 
 

@@ -3,17 +3,15 @@
     first n words   the first n words contain an answer's words, consecutively
     first number    the first number, after "=" if there is an equation, is the answer
 
-The caller first removes the calls the model made, because a tool's response is not the model's text.
-
-The paper says only "contains"; these are our rules. For words, case, accents and punctuation see `words`. An answer
-longer than the limit counts if the continuation starts with it. Numerals in words equal those in digits ("sixth" and
-6th), and an answer that is a number matches whole numbers only: 1 is not found in twenty-one, 1.5, -1 or 1st. Initials
-match with and without points. An article at the start of an answer of at least three words may be missing.
+The calls are removed first, because a tool's response is not the model's text. The paper says only "contains"; these
+are our rules. For words, case, accents and punctuation see `words`. An answer longer than the limit counts if the
+continuation starts with it. Numerals in words equal those in digits ("sixth" and 6th), and an answer that is a number
+matches whole numbers only. Initials match with and without points. An article at the start of an answer of at least
+three words may be missing.
 
 Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. If both have at least two decimals,
 they must agree to the coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must
-match exactly. 3/4 is read as a fraction only if the answer is not whole, so an expression copied from the question does
-not count as a result.
+match exactly. 3/4 is read as a fraction only if the answer is not whole.
 """
 
 from __future__ import annotations
@@ -36,9 +34,6 @@ def is_right(task: Task, item: Item, continuation: str) -> bool:
     return within_first_words(item.answers, continuation, task.rule.words)
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
 def within_first_words(answers: Iterable[str], continuation: str, limit: int) -> bool:
     """Return whether the first `limit` words contain one of the answers; see the module for the rules."""
     views = _views(continuation)
@@ -46,7 +41,6 @@ def within_first_words(answers: Iterable[str], continuation: str, limit: int) ->
 
 
 def _views(text: str) -> tuple[list[Token], list[Token], list[Token]]:
-    """Return a text's tokens unchanged, with initials joined, and with numerals joined."""
     text = normalise(text)
     tokens = tokens_of(text)
     return tokens, _join_initials(tokens, text), join_numerals(tokens, text)
@@ -91,9 +85,6 @@ def _join_initials(tokens: Sequence[Token], text: str) -> list[Token]:
             out.append(token)
         joining = single and text[token.end : token.end + 1] == "." and text[token.end + 1 : token.end + 2] != "\n"
     return out
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def claims_number(answer: str, continuation: str) -> bool:

@@ -1,9 +1,7 @@
 """Statistics of one evaluation: accuracy with its interval, and whether two arms differ.
 
-Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution, so that a sample costs the
-same for every n: the number right among n items drawn with replacement is binomial, the counts (only first, only
-second, same) among n pairs are multinomial. If all items have the same outcome, every sample is the same and its
-interval would be empty; there Wilson's interval is used instead. scipy is imported on use.
+Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution (binomial; for pairs
+multinomial), so a sample costs the same for every n. Where all items have the same outcome, Wilson's interval is used.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ _SEED = 0  # equal outcomes give equal intervals
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """The result of one item in one arm."""
-
     item_id: str
     right: bool
     tools: tuple[str, ...] = ()  # keys of the tools called; empty if no call was made
@@ -44,8 +40,6 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two arms on the same items."""
-
     items: int
     only_first: int  # items that only the first arm got right (McNemar's b)
     only_second: int  # ... only the second (c)
@@ -88,11 +82,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 
 def compare(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
-    """Compare two arms on the same items: whether each got an item right, by item id; there is at least one.
-
-    Raises:
-        UsageError: the arms hold different items.
-    """
+    """Compare two arms: whether each got an item right, by item id, at least one; a UsageError if the items differ."""
     if first.keys() != second.keys():
         unpaired = len(first.keys() ^ second.keys())
         raise UsageError(
@@ -138,7 +128,6 @@ def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
 
 
 def call_split(outcomes: Sequence[ItemOutcome]) -> CallSplit:
-    """Return accuracy on all items, on those with a call and on those without, and the share with a call."""
     called = [o for o in outcomes if o.tools]
     return CallSplit(
         accuracy(o.right for o in outcomes),

@@ -48,16 +48,11 @@ _QUERY = "JSON lines with query and tools (and answers, item_id, date, group)"
 
 
 def tasks() -> dict[str, Task]:
-    """Return every benchmark by name, in the order of the paper's tables."""
     return {task.name: dataclasses.replace(task, figures=figures_for(task.name)) for task in _all_tasks()}
 
 
 def task_named(name: str) -> Task:
-    """Return a benchmark by its name; case does not matter, and underscores equal hyphens.
-
-    Raises:
-        UnknownNameError: there is no such benchmark.
-    """
+    """Return a benchmark by its name; case does not matter, and underscores equal hyphens; an UnknownNameError."""
     known = tasks()
     task = known.get(name.strip().lower().replace("_", "-"))
     if task is None:
@@ -122,21 +117,12 @@ def _all_tasks() -> Iterator[Task]:
 # fmt: on
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iterator[Item | RejectedRow]:
     """Read a benchmark item by item, in the order of its files and rows, with rejected rows in between.
 
-    Every item has a unique id: if a file repeats one, the later ones end in #2, #3, ... The function returns only after
-    it has found a first usable row.
-
-    Args:
-        path: a file or a folder; None: generated (dateset), embedded (small-world), else from the hub.
-        limit: the most items to return, at least 1; None: all.
-
-    Raises:
-        CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
+    Without a path it is generated (dateset), embedded (small-world) or read from the hub; `limit` counts items. If a
+    file repeats an id, the later ones end in #2, #3, ... The function returns only after it has found a first usable
+    row, or raises a CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
     """
     stream = _usable(_stream(task, path), limit, task.one_per_id)
     head: list[Item | RejectedRow] = []

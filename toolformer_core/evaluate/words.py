@@ -7,7 +7,7 @@
     word        a run without whitespace that holds a token: "Jean-Paul's" is one word of three tokens; a character of
                 a script without spaces is a separate word
 
-Limits count words. Matching compares tokens, so "art" is never found in "party", and "Paris" is found in "«Paris»".
+Limits count words. Matching compares tokens, so "art" is never found in "party".
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ _MAX_DIGITS = 60  # of a number; a longer run of digits is compared as text
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token with its place in the text."""
-
     text: str
     kind: str  # number | ordinal | word
     start: int  # in the normalised text, [start, end)
@@ -44,7 +42,6 @@ class Token:
 
 
 def normalise(text: str) -> str:
-    """Return the text in the normal form that is compared; see the module."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _spell_small_digits(text))
     text = text.casefold()
@@ -83,7 +80,6 @@ def _pattern() -> re.Pattern[str]:
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the tokens of a normalised text, in order."""
     out: list[Token] = []
     word, end, alone = 0, 0, False
     for match in _pattern().finditer(text):

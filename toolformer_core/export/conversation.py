@@ -11,9 +11,8 @@
 With several calls, the text between two of them is the content of the assistant's turn that holds the second call. The
 calls of a chain follow each other: the content between them is empty.
 
-Chat templates and servers trim what a turn begins with, and start each turn anew. So the text after a call must begin
-with exactly one space: it is dropped, and `restore` puts it back. An example in which it does not is left out, as its
-turns would say that there is a space, or none, or no line break, where the document has it otherwise:
+Chat templates and servers trim what a turn begins with. So the text after a call must begin with exactly one space: it
+is dropped, and `restore` puts it back. An example in which it does not is left out:
 
     | reason  | left out because                                                                              |
     |---------|-----------------------------------------------------------------------------------------------|
@@ -25,8 +24,7 @@ turns would say that there is a space, or none, or no line break, where the docu
     | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line.   |
     |         | Between two calls nothing at all may stand                                                     |
 
-The first reason that holds counts, call by call. Texts in scripts that are written without spaces are mostly left out
-as `glued`.
+The first reason that holds counts, call by call.
 """
 
 from __future__ import annotations
@@ -72,8 +70,6 @@ DEFAULT_REQUESTS = Requests()
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn."""
-
     role: Literal["user", "assistant", "tool"]
     content: str
     call: Call | None = None  # the assistant's call after the content, or the call that the tool answers
@@ -90,11 +86,7 @@ class LeftOut:
 
 
 def conversation_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> Conversation | LeftOut:
-    """Return the turns of an example, or why it has none.
-
-    Raises:
-        CallSyntaxError: the example's spans are not those of its calls.
-    """
+    """Return the turns of an example, or why it has none; a CallSyntaxError if its spans are not its calls'."""
     calls = written_calls(example)
     bounds = [0, *(offset for call in calls for offset in (call.start, call.end)), len(example.text)]
     before, *after = (example.text[at:end] for at, end in zip(bounds[::2], bounds[1::2], strict=True))

@@ -5,13 +5,10 @@
                function_call, so a fixed human turn stands between a text of gpt and the next function_call
     text       {"text": "..."}: the openai messages, rendered with a tokenizer's chat template
 
-`tools` is always a JSON string: Arrow, into which `datasets` reads rows, gives all structs the keys of all others, and
-schemas of different tools would fill with nulls. So would the arguments of calls, if tools name them differently; as a
-JSON string they do not. Whether a template takes the one or the other is a matter of the template: some write a string
-as a string within a string, and others refuse it. `check_template` renders a conversation to see.
-
-Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all calls as the text has
-them: from arguments alone neither spaces nor quotes can be inferred.
+`tools` is always a JSON string: Arrow, into which `datasets` reads rows, gives all structs the keys of all others.
+Whether a template takes arguments as a dict or as a JSON string is a matter of the template; `check_template` renders a
+conversation to see. Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all
+calls as the text has them: from arguments alone neither spaces nor quotes can be inferred.
 """
 
 from __future__ import annotations
@@ -54,14 +51,10 @@ def _inputs(conversation: Conversation, schemas: Mapping[str, ToolSchema]) -> di
 def openai_row(
     conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments = "json"
 ) -> dict[str, Any]:
-    """Return `messages` and `tools`.
+    """Return `messages` and `tools`, with a call's arguments as a JSON string or as a dict.
 
-    Args:
-        schemas: of every tool that the model may call, by its name in calls; those of the turns are among them.
-        arguments: as a JSON string or as a dict.
-
-    Raises:
-        BadInput: see `ToolSchema.arguments`.
+    `schemas` are those of every tool that the model may call, by its name in calls. A BadInput as in
+    `ToolSchema.arguments`.
     """
     return {
         "messages": [_message(turn, schemas, arguments) for turn in conversation],
@@ -75,12 +68,8 @@ def sharegpt_row(
 ) -> dict[str, Any]:
     """Return `conversations` and `tools`; the arguments of a `function_call` are a dict within its JSON string.
 
-    Args:
-        schemas: as in `openai_row`.
-        requests: the second of them is the human turn between a text and the next call.
-
-    Raises:
-        BadInput: see `ToolSchema.arguments`.
+    The second of `requests` is the human turn between a text and the next call. Schemas and errors are those of
+    `openai_row`.
     """
     said: list[tuple[str, str]] = []
     for turn in conversation:
@@ -101,11 +90,9 @@ def sharegpt_row(
 def rendered(
     tokenizer: Any, conversation: Conversation, schemas: Mapping[str, ToolSchema], arguments: Arguments = "dict"
 ) -> str:
-    """Return a conversation as the tokenizer's chat template writes it.
+    """Return a conversation as the tokenizer's chat template writes it; errors as of `openai_row`.
 
-    Raises:
-        UsageError: the tokenizer has no chat template, or it refuses the turns.
-        BadInput: see `ToolSchema.arguments`.
+    A UsageError if the tokenizer has no chat template, or it refuses the turns.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError("the tokenizer has no chat template: name another, or export another dialect")
@@ -122,9 +109,7 @@ def rendered(
 def check_template(tokenizer: Any, arguments: Arguments) -> None:
     """Render a conversation and look for all that it says, so that a template which leaves calls out is found out.
 
-    Raises:
-        UsageError: the template refuses the turns, leaves a part of them out, or writes arguments as a string within a
-            string.
+    A UsageError if it refuses the turns, leaves a part of them out, or writes arguments as a string within a string.
     """
     schema = ToolSchema("QuailTool", "Finds quails.", "quailinput")
     call = Call("QuailTool", "quail in")

@@ -6,15 +6,12 @@
     call      `]`
     text      ` 529 remain.`
 
-A *response* is the characters from after ` -> ` up to before `]`, without the space after the arrow. All else is
-trained: the text, and the call with its arrow, which the model must write for the tool to be called. A response is what
-the tool says; a model that is trained on it learns to guess what it should look up. The `]` is trained, too: it is
-form, the same after every response, and a program that lets the model go on after a response without closing the
-call for it depends on the model to close it.
+A *response* is the characters from after ` -> ` up to before `]`. All else is trained: the text, the call with its
+arrow, and the `]`, which is the same after every response. A model that is trained on responses learns to guess what it
+should look up.
 
-`segment_row` is the form that axolotl reads with `type: input_output`. axolotl tokenizes segments one by one and adds
-no end of text: its tokens may merge " [" with the tool's name, and at the borders of a response they are others than
-those that decoding writes. `tokens` has those.
+`segment_row` is the form that axolotl reads with `type: input_output`. Its tokens may merge " [" with the tool's name,
+and at the borders of a response they are others than those that decoding writes. `tokens` has those.
 """
 
 from __future__ import annotations
@@ -58,8 +55,7 @@ class WrittenCall:
 def written_calls(example: Example) -> list[WrittenCall]:
     """Return the calls of an example as they stand in x*, in text order.
 
-    Raises:
-        CallSyntaxError: a span holds something else than the call that is recorded for it, or spans overlap.
+    A CallSyntaxError if a span holds something else than the call that is recorded for it, or spans overlap.
     """
     calls = sorted(example.calls, key=lambda call: call.start)
     if any(before.end > call.start for before, call in pairwise(calls)):
@@ -86,11 +82,7 @@ def _written(example: Example, inserted: InsertedCall) -> WrittenCall:
 
 
 def pieces_of(example: Example) -> list[Piece]:
-    """Return the pieces of x*, in order: a call is the piece up to after ` -> `, the response, and the piece `]`.
-
-    Raises:
-        CallSyntaxError: see `written_calls`.
-    """
+    """Return the pieces of x*: a call up to after ` -> `, the response, the piece `]`; errors of `written_calls`."""
     ends: list[tuple[Literal["text", "call", "response"], int]] = []
     for call in written_calls(example):
         ends += [("text", call.start), ("call", call.response_start), ("response", call.response_end)]
@@ -105,8 +97,7 @@ def segment_row(example: Example) -> dict[str, list[dict[str, Any]]]:
 
     {"segments": [{"label": true, "text": "... so [Calculator(587 - 58) -> "}, {"label": false, "text": "529"}, ...]}
 
-    Raises:
-        CallSyntaxError: see `written_calls`.
+    A CallSyntaxError as in `written_calls`.
     """
     groups = groupby(pieces_of(example), key=lambda piece: piece.trained)
     return {

@@ -5,8 +5,7 @@
     openai, sharegpt   the turns without the requests, each call written again, a space before the text after it; its
                        input is the one of `inputs`, where the row has them, else its one argument
 
-A rendered text and token rows promise nothing: templates trim, and tokenizers normalise. A row may come from a file or
-from `datasets`, which fills missing keys with None.
+A rendered text and token rows promise nothing: templates trim, and tokenizers normalise.
 """
 
 from __future__ import annotations
@@ -28,11 +27,7 @@ _Turn = tuple[str, str, dict[str, Any] | None]  # who speaks, what, and the func
 def restore(row: Mapping[str, Any], requests: Requests = DEFAULT_REQUESTS) -> str:
     """Return x* of a row of the formats `jsonl`, `segments` and `chat` (dialects openai and sharegpt).
 
-    Args:
-        requests: those of the export; its manifest names them.
-
-    Raises:
-        UsageError: it is none of these rows, or its requests are others.
+    A UsageError if it is none, or its requests are others than those of the export, which its manifest names.
     """
     try:
         inputs = row.get("inputs")

@@ -40,10 +40,9 @@ class ToolSchema:
         return {"type": "function", "function": self.function()}
 
     def arguments(self, input: str) -> dict[str, Any]:
-        """Return the arguments of a call with this input; of a tool without an argument there are none.
+        """Return the arguments of a call with this input, none of a tool without an argument.
 
-        Raises:
-            BadInput: the tool's form, which may be another than when the call was made, does not allow the input.
+        A BadInput if the tool's form, which may be another than when the call was made, does not allow the input.
         """
         if self.form is not None:
             return self.form.arguments(input)
@@ -51,10 +50,7 @@ class ToolSchema:
 
 
 def schema_of(tool: Tool) -> ToolSchema:
-    """Return what a chat row says of a tool.
-
-    A tool without a form of which every declared example has an empty input takes none.
-    """
+    """Return what a chat row says of a tool; one of which every declared example has an empty input takes none."""
     examples = declaration_of(tool).examples
     without_input = bool(examples) and not any(input_ for _, input_ in examples)
     return ToolSchema(tool.name, tool.description, None if without_input else ARGUMENT, getattr(tool, "form", None))

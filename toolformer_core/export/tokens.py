@@ -1,16 +1,14 @@
 """Examples as token rows: `input_ids`, `attention_mask` and `labels`, for trainers that take tokens as they are.
 
-x* is tokenized as in finetuning and as decoding writes it: " [", the call up to its arrow, and the response with its
-bracket have tokens of their own (`syntax.call_pieces`), and between them the text. In front stands the token that
-starts every sequence, after it the token that ends one, and no other special token. The label of a token is its id, or
--100, which losses pass over:
+x* is tokenized as in finetuning and as decoding writes it (`syntax.call_pieces`). In front stands the token that starts
+every sequence, after it the token that ends one, and no other special token. The label of a token is its id, or -100,
+which losses pass over:
 
     - for a token that shares a character with a response, also if it holds other characters: a merged `529]`, or the
       space of ` 529`, which is no part of the response
     - for the first token of a row, which nothing predicts
 
-Rows are as long as their texts: finetuning here cuts texts into pieces that all count, most trainers cut off what is
-too long.
+Rows are as long as their texts.
 """
 
 from __future__ import annotations
@@ -47,11 +45,7 @@ class TokenRow:
 
 
 def token_rows(tokenizer: Any, examples: Sequence[Example], *, start: int | None, end: int | None) -> list[TokenRow]:
-    """Tokenize examples with a fast tokenizer; `start` and `end` are tokens around each text, if any.
-
-    Raises:
-        CallSyntaxError: an example's spans are not those of its calls.
-    """
+    """Tokenize examples with a fast tokenizer, `start` and `end` around each, if any; errors of `written_calls`."""
     tokenized = tokenize(tokenizer, [example.text for example in examples])
     return [_row(tokenizer, *pair, start, end) for pair in zip(examples, tokenized, strict=True)]
 

@@ -1,8 +1,7 @@
 """Attention for packed rows: tokens attend only within their own piece.
 
-Hugging Face's implementation builds a (T, T) mask per row and computes every pair of tokens. This one arranges the
-pieces of a micro-batch in blocks of similar length, runs causal attention without a mask, and moves the results back.
-Other models than those that `supports` names use Hugging Face's implementation, which is correct, too.
+This one arranges the pieces of a micro-batch in blocks of similar length, runs causal attention without a mask, and
+moves the results back. Other models than those that `supports` names use Hugging Face's (T, T) mask per row.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ class Layout:
 
 
 def layout_of(positions: torch.Tensor) -> Layout | None:
-    """Find the pieces of rows (B, T) by their positions; None if every row is one piece.
-
-    A block holds the pieces of up to a power of two tokens, right-padded with each piece's first token.
-    """
+    """Find the pieces of rows (B, T) by their positions, in blocks of like length; None if all rows are one piece."""
     starts = torch.nonzero(positions.flatten() == 0).flatten()
     if len(starts) == len(positions):
         return None
@@ -56,9 +52,8 @@ def layout_of(positions: torch.Tensor) -> Layout | None:
 class _Permute(torch.autograd.Function):
     """Select rows x[forward_index] of x (n, ...), with a gradient that is a selection, too.
 
-    `backward_index` holds the place to which each row of x was moved. Padding comes after its piece, where no token
-    attends to it, and its result is discarded. So its gradient is zero, and the gradient of a token is found at one
-    place; summing over all copies of a token took longer than the attention.
+    `backward_index` holds the place to which each row of x was moved. No token attends to padding, so its gradient is
+    zero, and the gradient of a token is found at one place.
     """
 
     @staticmethod
@@ -79,10 +74,7 @@ _permute: Any = _Permute.apply
 
 
 def supports(model: Any, length: int) -> bool:
-    """Return whether this attention works for a model, over pieces of at most `length` tokens.
-
-    The model must use Hugging Face's interface, only for causality; a window as long as a piece has no effect.
-    """
+    """Return whether this attention works for a model (Hugging Face's interface, causal) over pieces of this length."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
     allowed = {"full_attention"} if window is not None and window < length else {"full_attention", "sliding_attention"}

@@ -6,7 +6,7 @@
     model/                              the model of the best checkpoint
 
 A folder without its final name is not a checkpoint. A damaged state is renamed to `state-damaged`, and the run
-continues from the previous checkpoint. Nothing here knows torch, except that it writes zip archives with checksums.
+continues from the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _DAMAGED = "state-damaged"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The content of `meta.json`."""
-
     step: int
     world: int  # processes that wrote the state; the same number must read it
     engine: str  # e.g. deepspeed-zero3
@@ -52,18 +50,15 @@ class Checkpoint:
 
 
 def unfinished(job: Path, checkpoint: Checkpoint) -> Path:
-    """Return the folder in which a checkpoint is written before it gets its name."""
     return job / _ROOT / f".writing-{checkpoint.name}"
 
 
 def clear_unfinished(job: Path) -> None:
-    """Remove checkpoints that killed or failed runs left unfinished."""
     for leftover in (job / _ROOT).glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def complete(job: Path, checkpoint: Checkpoint) -> Path:
-    """Give a written checkpoint its name, replacing one of the same step."""
     source, target = unfinished(job, checkpoint), checkpoint.folder(job)
     state = [file for file in (source / "state").rglob("*") if file.is_file()]
     sizes = {file.relative_to(source / "state").as_posix(): file.stat().st_size for file in state}
@@ -80,7 +75,6 @@ def complete(job: Path, checkpoint: Checkpoint) -> Path:
 
 
 def checkpoints(job: Path) -> list[Checkpoint]:
-    """Return all complete checkpoints of a run, the latest last."""
     complete_ones = []
     for meta in (job / _ROOT).glob(f"step-*/{_META}"):
         with suppress(OSError, ValueError, TypeError):
@@ -100,11 +94,8 @@ def best(job: Path) -> Checkpoint | None:
 def find_damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
     """Return what is wrong with a checkpoint's state, one line per file: missing, of another size, or changed.
 
-    Only the files number `share`, `share` + `shares`, ... are checked, so that several processes together read a large
-    state once.
-
-    Raises:
-        OSError: a file cannot be read now, which does not tell whether it is damaged.
+    Several processes share the files: one checks those number `share`, `share` + `shares`, ... An OSError means that a
+    file cannot be read now, which does not tell whether it is damaged.
     """
     problems = []
     for name, size in sorted(checkpoint.files.items())[share::shares]:

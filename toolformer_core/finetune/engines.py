@@ -1,7 +1,6 @@
 """Training engines hold the weights and apply gradients: PyTorch alone in one process, or DeepSpeed over many.
 
-Both use the sum of the losses of a step's targets, divided by the number of targets in all processes, so that a step
-does not depend on how its rows were distributed.
+Both use the sum of the losses of a step's targets, divided by the number of targets in all processes.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ def _rates(recipe: Recipe) -> dict[str, Any]:
 
 
 class PlainEngine:
-    """A model in training, in one process, with float32 weights; with bf16 the passes run under autocast.
-
-    Every process of a run calls the same methods of its engine in the same order.
-    """
+    """A model in training, in one process, with float32 weights; with bf16 the passes run under autocast."""
 
     rank = 0
     world = 1
@@ -78,11 +74,9 @@ class PlainEngine:
         return float(norm)
 
     def total(self, *values: float) -> list[float]:
-        """Sum values over all processes."""
         return list(values)
 
     def save(self, folder: Path) -> None:
-        """Write what `load` needs to continue."""
         trained = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
         torch.save({"trained": trained, "optimizer": self._optimizer.state_dict()}, folder / _STATE)
 

@@ -1,12 +1,10 @@
 """Files in the job's folder by which a run reports what happens and is requested to stop; there is no other protocol.
 
-    events.jsonl   one JSON object per line, written by the first process only (a failure: by the process that failed
-                   first): damaged, started, step, evaluated, saved, stopped, finished, failed; each with `t`, seconds
-                   since 1970
-    failure.json   why the run failed: reason, message, rank; written by the process that failed first
-    stop           if it exists, the run stops after the current step, with a checkpoint
-
-A monitor reads them wherever the folder is shared. Nothing here knows torch.
+events.jsonl   one JSON object per line, written by the first process only (a failure: by the process that failed
+               first): damaged, started, step, evaluated, saved, stopped, finished, failed; each with `t`, seconds
+               since 1970
+failure.json   why the run failed: reason, message, rank; written by the process that failed first
+stop           if it exists, the run stops after the current step, with a checkpoint
 """
 
 from __future__ import annotations

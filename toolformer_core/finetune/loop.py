@@ -1,8 +1,7 @@
 """The training loop: steps, development perplexity, checkpoints, events. All engines use the same loop.
 
-It reports events (one JSON line each, from the first process only) and does not know who reads them. A file named
-`stop` in the job's folder, or SIGTERM, stops it after the current step, with a checkpoint. A loss that is not finite
-ends the run before the weights are updated.
+A file named `stop` in the job's folder, or SIGTERM, stops it after the current step, with a checkpoint. A loss that is
+not finite ends the run before the weights are updated.
 """
 
 from __future__ import annotations
@@ -58,12 +57,7 @@ class Trainer:
     stop_signal: bool = False  # whether SIGTERM has been received
 
     def run(self) -> None:
-        """Train to the end, or until a stop is requested.
-
-        Raises:
-            LossError: the loss is not finite.
-            UsageError: another engine wrote the last checkpoint, or the processes see different checkpoints.
-        """
+        """Train to the end, or until a stop is requested; a LossError, or a UsageError for an unusable checkpoint."""
         recipe = self.job.recipe
         signal.signal(signal.SIGTERM, self._request_stop)
         done = self._resume()
@@ -108,7 +102,6 @@ class Trainer:
         self.stop_signal = True
 
     def _resume(self) -> int:
-        """Load the latest undamaged checkpoint and return its step; 0 if there is none."""
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
             self._publish_best()
@@ -251,7 +244,6 @@ class Trainer:
             self._emit_saved(checkpoint)
 
     def _publish_best(self) -> None:
-        """Make the best checkpoint's model the model of the run."""
         best = checkpoints.best(self.folder)
         model, note = self.folder / "model", self.folder / _BEST_NOTE
         if best is not None and not (model.is_dir() and note.is_file() and note.read_text() == best.name):

@@ -1,7 +1,6 @@
 """Loads the model of a training run for its engine, and writes the complete trained model.
 
-The result can be read by `from_pretrained`: config, tokenizer, safetensors in the precision of the training, tied
-weights stored once, adapters merged. This module knows no texts and no steps.
+The result can be read by `from_pretrained`: tied weights stored once, adapters merged.
 """
 
 from __future__ import annotations
@@ -29,12 +28,6 @@ from toolformer_core.lm.load import load_parts, model_folder
 
 
 def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[TrainingEngine, Any]:
-    """Load the model to train and pass it to the recipe's engine; return the engine and the tokenizer.
-
-    Raises:
-        ModelError: the model cannot be loaded.
-        UsageError: an optional package is missing, or the model does not support the recipe.
-    """
     torch.manual_seed(recipe.seed)
     folder = model_folder(model)
     if recipe.engine == "plain":
@@ -84,10 +77,7 @@ def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
 
 
 def write_model(weights: Iterable[tuple[str, torch.Tensor]], model: str, recipe: Recipe, rank: int, out: Path) -> None:
-    """Write the complete trained model into a folder. Every process calls this; the first one writes.
-
-    Config and tokenizer are those of the model from which training started.
-    """
+    """Write the complete trained model, with the config and tokenizer of the first one. Every process calls this."""
     state = {name: value for name, value in weights if rank == 0}
     if rank != 0:
         return

@@ -46,10 +46,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def mixes_packed_texts(engine: TrainingEngine) -> bool:
-    """Return whether a model's attention mixes the texts of a packed row, because it ignores positions.
-
-    Two rows differ only in their first text; a model that keeps texts apart gives their second text the same loss.
-    """
+    """Return whether a model's attention mixes a packed row's texts: whether a text's loss depends on the first one."""
     second = torch.arange(8, device=engine.device) % engine.model.config.get_text_config().vocab_size
     positions = torch.arange(8, device=engine.device).repeat(2)[None]
     weights = torch.ones(1, 16, device=engine.device)
@@ -63,12 +60,7 @@ def mixes_packed_texts(engine: TrainingEngine) -> bool:
 
 
 def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None:
-    """Train, from the last checkpoint if there is one.
-
-    Raises:
-        ToolformerError: see `Trainer.run`, `build_engine`, `read_texts`, `encode_texts`.
-        OSError, RuntimeError: from files, memory and other processes; `reason_of` classifies them.
-    """
+    """Train, from the last checkpoint if there is one; `reason_of` classifies all errors that it raises."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -2,8 +2,7 @@
 
 The paper (App. B) has bf16, ZeRO stage 3 and 1,000 development documents; responses are part of the loss (section 2).
 It names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without weight decay, a constant rate after the
-warmup, and gradients clipped at norm 1. A job is one JSON file, so that a node needs nothing but the shared folder.
-Of its values only engine and precision are checked here; the forms of `flows.finetune` have checked the others.
+warmup, and gradients clipped at norm 1. Only engine and precision are checked here, the rest by `flows.finetune`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from typing import Any
 from toolformer_core.errors import UsageError
 
 JOB_FILE = "job.json"
-
-
 ENGINES = ("plain", "deepspeed")
 PRECISIONS = ("fp32", "bf16")
 
@@ -61,7 +58,6 @@ class Recipe:
             raise UsageError(f"engine must be one of {', '.join(ENGINES)}, and precision of {', '.join(PRECISIONS)}")
 
     def learning_rate_at(self, step: int) -> float:
-        """Return the rate of a step (1 is the first): rising linearly over the warmup, then constant."""
         rising = self.warmup * self.steps
         return self.learning_rate * min(1.0, step / rising) if rising > 0 else self.learning_rate
 
@@ -78,7 +74,6 @@ class Job:
 
 
 def write_job(job: Job, folder: Path) -> Path:
-    """Write `job.json` into the folder; return its path."""
     path = folder / JOB_FILE
     writing = path.with_name(f".writing-{JOB_FILE}")
     writing.write_text(json.dumps(asdict(job), indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -86,7 +81,6 @@ def write_job(job: Job, folder: Path) -> Path:
 
 
 def read_job(folder: Path) -> Job:
-    """Read `job.json`; a UsageError if the file is missing, or is not a job."""
     path = folder / JOB_FILE
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))

@@ -1,13 +1,10 @@
 """Makes the texts of each arm, and turns texts into micro-batches: encodes and cuts them, packs them into rows.
 
-Both arms learn from the same documents, and their perplexity is measured on the same held-out documents, without calls.
-
     piece   [start] text [end], cut into runs of at most `sequence_length` tokens; each run except the first repeats the
             last token of the previous one, so that every token is a target exactly once
     row     one piece, or several consecutive ones; positions start at 0 with each piece
 
-Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing. Of n
-processes, each takes every n-th row.
+Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing.
 """
 
 from __future__ import annotations
@@ -33,8 +30,6 @@ _OFFSETS_OF = 1000  # texts tokenized at a time: a token's offsets take several 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of tokens, and which of them are targets."""
-
     ids: NDArray[np.int64]  # (n,)
     targets: NDArray[np.bool_]  # (n,) whether token j is predicted from the previous ones; never the first
 
@@ -44,21 +39,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows of tokens for one forward pass."""
-
     ids: NDArray[np.int64]  # (B, T)
     positions: NDArray[np.int64]  # (B, T) from 0 within each piece; padding continues after the last piece
     weights: NDArray[np.float32]  # (B, T) 1 if the token is a target
 
 
-# --- documents and the texts of each arm ------------------------------------------------------------------------------
-
-
 def held_out(doc_ids: Iterable[str], most: int, seed: int) -> frozenset[str]:
-    """Choose the development documents by a seeded digest: `most` of them (paper: 1,000), but at most a tenth of all.
-
-    Which of two documents is chosen first depends only on the two and the seed.
-    """
+    """Choose the development documents by a seeded digest: `most` (paper: 1,000), but at most a tenth of all."""
     order = _in_order(doc_ids, seed)
     return frozenset(order[: min(most, len(order) // _SHARE)])
 
@@ -76,9 +63,6 @@ def _in_order(doc_ids: Iterable[str], seed: int) -> list[str]:
 def training_text(example: Example, arm: str) -> str:
     """Return the training text of a document of C*: x* for the arm `toolformer`, x for `cc` (M + CC, section 4.1)."""
     return example.text if arm == "toolformer" else strip(example.text, [(c.start, c.end) for c in example.calls])
-
-
-# --- texts, pieces and rows -------------------------------------------------------------------------------------------
 
 
 def read_texts(path: Path) -> list[str]:
@@ -104,17 +88,11 @@ def read_texts(path: Path) -> list[str]:
 def encode_texts(
     tokenizer: Any, texts: Sequence[str], *, start: int | None, end: int | None, length: int, score_end: bool = True
 ) -> list[Piece]:
-    """Encode texts and cut them into pieces; calls become the tokens in which decoding writes them.
+    """Encode texts, with calls in the tokens in which decoding writes them; cut them into pieces of at most `length`.
 
-    Args:
-        start: token before each text; None: there is none, and the first token of a text is not a target.
-        end: token after each text, if any.
-        length: maximum length of a piece in tokens.
-        score_end: whether the end token is a target; not when the perplexity of texts is measured.
-
-    Raises:
-        UsageError: no text holds a token to predict.
-        ModelError: the tokenizer reports no character offsets.
+    Without a token `start` before each text, its first token is no target. The token `end` after each text is one
+    unless `score_end` is False, for perplexity. A UsageError if there is no token to predict, a ModelError if the
+    tokenizer is not a fast one.
     """
     if not getattr(tokenizer, "is_fast", True):
         raise ModelError("the model has no fast tokenizer, whose offsets tell where calls and responses begin")
@@ -163,21 +141,14 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def one_per_row(lengths: Sequence[int]) -> list[list[int]]:
-    """Put each piece into its own row, longest first.
-
-    Pieces of similar length then share a pass, which needs little padding, and the first pass of a step takes the most
-    memory. Without dropout it does not matter which pieces share a pass.
-    """
+    """Put each piece into its own row, longest first: the first pass of a step takes the most memory."""
     return [[index] for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))]
 
 
 def micro_batches(
     rows: Sequence[Sequence[int]], rank: int, world_size: int, micro_batch: int
 ) -> Iterator[list[Sequence[int]]]:
-    """Yield the micro-batches of one process, which takes every `world_size`-th row.
-
-    All processes get the same number of micro-batches, some of which may be empty.
-    """
+    """Yield the micro-batches of one process, of which all get the same number; it takes every `world_size`-th row."""
     passes = math.ceil(math.ceil(len(rows) / world_size) / micro_batch)
     process_rows = rows[rank::world_size]
     yield from (list(process_rows[at * micro_batch : (at + 1) * micro_batch]) for at in range(passes))

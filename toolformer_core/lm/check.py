@@ -1,7 +1,7 @@
 """Checks that a model's files are complete without loading it, so that a run fails before its long work starts.
 
-The checks take milliseconds: unparsable JSON, a missing tokenizer, an interrupted download. Whether the model can be
-used is only known once it is loaded. Neither torch nor transformers is imported.
+The checks take milliseconds, and neither torch nor transformers is imported: unparsable JSON, a missing tokenizer, an
+interrupted download.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ _REMEDY = "download or save it again"
 
 
 def check_model(model: str | ModelRef) -> None:
-    """Check the files of a model.
-
-    Raises:
-        ModelError: a file is missing, truncated or has the wrong content; or see `model_folder`.
-    """
+    """Check the files of a model; a ModelError if one is missing, truncated or has the wrong content."""
     named = ModelRef.of(model)
     folder, name = model_folder(named), named.name
     for file in sorted(folder.glob("*.json")):

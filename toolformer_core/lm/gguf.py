@@ -1,7 +1,6 @@
 """A model in a GGUF file becomes a folder as `save_pretrained` writes it: once, beside the hub's cache.
 
-transformers reads the file (extra `gguf`); quantized weights are saved as the float32 numbers that they stand for. All
-else in the house knows folders alone.
+transformers reads the file (extra `gguf`); quantized weights are saved as the float32 numbers that they stand for.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ _MAGIC = b"GGUF"
 
 
 def gguf_folder(file: Path) -> Path:
-    """Return the folder of a GGUF file's model, which is made at first and found by the file's content afterwards.
-
-    Raises:
-        ModelError: it is no GGUF file, transformers cannot read its kind of model, or a package is missing.
-    """
+    """Return the folder of a GGUF file's model, made at first and then found by its content, or raise a ModelError."""
     with file.open("rb") as stream:
         begins = stream.read(len(_MAGIC))
     if begins != _MAGIC:

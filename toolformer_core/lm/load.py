@@ -1,10 +1,8 @@
 """Finds and loads a model by its name, or by what a name was parsed to (`reference`).
 
-Of a model whose draws a vLLM server makes, the model itself is loaded here too (see `vllm`). One that lives only behind
-a server is not loaded here but queried (see `remote`).
-
-The digest is computed from files alone, so a plan can be made without loading anything. Loading a hub name needs the
-network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
+Of a model whose draws a vLLM server makes, the model itself is loaded here too (see `vllm`); one that lives only behind
+a server is not (see `remote`). The digest is computed from files alone. Loading a hub name needs the network once, or
+the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
 """
 
 from __future__ import annotations
@@ -14,9 +12,10 @@ import logging
 import pickle
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +51,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, TypeError, Attribute
 
 
 def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
-    """Return the local folder of a model, downloading it from the hub if it is not there yet.
-
-    Where no weights are wanted, a folder with only a tokenizer will do.
-
-    Raises:
-        ModelError: there is no such folder, no such name on the hub, or no network to reach the hub.
-    """
+    """Return a model's local folder, downloaded if need be, or a ModelError; without weights, a tokenizer's will do."""
     named = ModelRef.of(model)
     if named.kind == "remote" and weights:
         raise ModelError(
@@ -117,8 +110,7 @@ def _refuse_adapter(folder: Path, name: str) -> None:
 def model_digest(model: str | ModelRef) -> str:
     """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names.
 
-    A model whose draws a server makes has a different digest from the same model without a server; the server's
-    address does not matter.
+    A model whose draws a server makes has another digest than without a server; the server's address does not matter.
     """
     return model_digests(model)[0]
 
@@ -137,8 +129,6 @@ def model_digests(model: str | ModelRef) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTokenizer:
-    """A tokenizer without its model."""
-
     tokenizer: Any  # never gives a token that the model has no embedding for, if the model's size is known
     start: int | None  # the token that starts every sequence; None: there is none
     end: int | None  # the token after every text; None: there is none
@@ -146,10 +136,9 @@ class LoadedTokenizer:
 
 
 def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
-    """Load a model's tokenizer; no weights are read or downloaded, and a folder may hold the tokenizer alone.
+    """Load a model's tokenizer; no weights are read or downloaded, and a folder may hold it alone.
 
-    Raises:
-        ModelError: it cannot be found or read, reports no character offsets, or belongs to another model.
+    A ModelError if it cannot be found or read, reports no character offsets, or belongs to another model.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -177,7 +166,6 @@ def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
 
 
 def is_tokenizers(file: str) -> bool:
-    """Return whether a file of a model's folder is its tokenizer's, by its name."""
     return file.startswith(_TOKENIZER_FILES) or file.endswith(".model")
 
 
@@ -240,7 +228,6 @@ def load_model(
 
 
 def _device_for(folder: Path) -> str:
-    """Return `cpu`, `cuda`, or `auto` for a model whose weights do not fit into the first of several GPUs."""
     import torch
 
     if not torch.cuda.is_available():
@@ -267,16 +254,9 @@ def _weights_size(folder: Path) -> int:
 
 
 def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> tuple[Any, Any]:
-    """Load model and tokenizer from a folder, on the CPU and trainable.
+    """Load model and tokenizer from a folder, on the CPU and trainable, or spread over all devices by accelerate.
 
-    Args:
-        name: the user's name for it, used in messages.
-        dtype: a torch dtype for the weights.
-        spread: let accelerate spread the layers over all devices instead.
-
-    Raises:
-        ModelError: it is not a causal LM, has no tokenizer, or weights are missing, NaN or infinite; or `spread` is
-            set and accelerate is missing.
+    A ModelError if it is no causal LM, has no tokenizer, or weights are missing, NaN or infinite; `name` is the user's.
     """
     if spread and not is_installed("accelerate"):
         raise ModelError(
@@ -316,28 +296,24 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
 def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
     """Delay this thread's records at a logger's handlers until the block ends; drop them if the block raises.
 
-    transformers reports every weight that it did not expect or did not find: worth reading after a successful load, and
-    dozens of lines to scroll past in front of a one-line error.
+    What transformers says of unexpected weights is worth reading after a load, but not in front of a one-line error.
     """
     thread = threading.get_ident()
     held: list[tuple[logging.Handler, logging.LogRecord]] = []
 
-    def filter_of(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
-        def passes(record: logging.LogRecord) -> bool:
-            if record.thread == thread:
-                held.append((handler, record))
-            return record.thread != thread
+    def passes(handler: logging.Handler, record: logging.LogRecord) -> bool:
+        if record.thread == thread:
+            held.append((handler, record))
+        return record.thread != thread
 
-        return passes
-
-    filters = [(handler, filter_of(handler)) for handler in logger.handlers]
-    for handler, passes in filters:
-        handler.addFilter(passes)
+    filters = [(handler, partial(passes, handler)) for handler in logger.handlers]
+    for handler, delay in filters:
+        handler.addFilter(delay)
     try:
         yield
     finally:
-        for handler, passes in filters:
-            handler.removeFilter(passes)
+        for handler, delay in filters:
+            handler.removeFilter(delay)
     for handler, record in held:
         handler.handle(record)
 

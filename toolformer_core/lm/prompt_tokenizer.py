@@ -1,7 +1,6 @@
 """A model's tokenizer as annotation uses it: how prompts, " [" and the beginnings of calls become tokens of the model.
 
-It knows a model's name, start token and context length, but no weights, so that a model behind a server has the same
-tokens as one that is loaded here.
+It knows no weights, so that a model behind a server has the same tokens as one that is loaded here.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ CALL_RESERVE = 64  # tokens of the context kept free for a call
 class Beginning(NamedTuple):
     """What draws begin with, in tokens; both are empty where they begin with nothing.
 
-    The last token of a text such as `Name(` is not given, because a tokenizer may write what follows in one token with
-    it, as in `()]`: a draw after a lone `(` could no longer become that.
+    The last token of `Name(` is not given, because a tokenizer may write what follows in one token with it, as in
+    `()]`.
     """
 
     given: list[int]  # all tokens of the text but the last one
@@ -32,13 +31,8 @@ class Beginning(NamedTuple):
 class PromptTokenizer:
     """A tokenizer with what annotation needs to know of its model.
 
-    Args:
-        bos: the token that starts every sequence; None: there is none.
-        context_lengths: tokens of the model's context, by every account of the model itself; empty: it does not say.
-
-    Raises:
-        TokenizerError: the tokenizer cannot write " [".
-        ModelError: neither the model nor its tokenizer says how long the context is.
+    `bos` starts every sequence, None: nothing does; `context_lengths` are by every account of the model, empty: of
+    none.
     """
 
     def __init__(self, tokenizer: Any, *, name: str, bos: int | None, context_lengths: list[int]) -> None:
@@ -54,25 +48,17 @@ class PromptTokenizer:
 
     @property
     def context_description(self) -> str:
-        """The context length in words, with its origin if the model does not state it."""
         return f"{self.context_length} tokens{self._context_by}"
 
     @property
     def lead(self) -> list[int]:
-        """The tokens in front of every sequence: the start token, if there is one."""
         return [] if self.bos is None else [self.bos]
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text that starts a sequence."""
         return encode(self.tokenizer, text)
 
     def beginning(self, begin: str) -> Beginning:
-        """Return what a draw after " [" begins with in tokens (see `encode_opened`), computed once per text.
-
-        Raises:
-            TokenizerError: the tokenizer has no tokens for just this text.
-            ContextError: it is longer than what is kept free for a call.
-        """
+        """Return what a draw after " [" begins with in tokens, computed once per text; a ModelError if it cannot."""
         if begin not in self._beginnings:
             ids = encode_opened(self.tokenizer, begin)
             if self.text(ids) != begin:
@@ -89,15 +75,12 @@ class PromptTokenizer:
         return self._beginnings[begin]
 
     def text(self, ids: list[int]) -> str:
-        """Return the text of tokens, special ones included."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def head_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of [bos] and the prompt's head."""
         return self.lead + self.encode(prompt.head.removesuffix(" "))
 
     def tail_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of the prompt's tail."""
         return encode_following(self.tokenizer, prompt.tail)
 
 

@@ -8,9 +8,7 @@
     remote+http://host:port/v1#MODEL   the server does it all; only the tokenizer of MODEL is here
     remote+...#MODEL?tokenizer=NAME    ... or that of NAME: a folder or a name on the hub
 
-Credentials are never part of a model's name. Code that stores, shows or digests a name uses the one without them
-(`name`), so the same server with a different key is the same model. This module does not know where credentials
-are kept, talks to no server and downloads nothing.
+Credentials are never part of a model's name: code that stores, shows or digests one uses `name`, without them.
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ _HIDDEN = "***"
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model as a user names it."""
-
     kind: Literal["embedded", "folder", "gguf", "hub", "vllm", "remote"]  # what the name is of
     model: str  # folder, file or hub name as given; the name by which a server knows the model
     url: str = ""  # the server's address, without credentials; "": there is none
@@ -42,11 +38,10 @@ class ModelRef:
 
     @classmethod
     def of(cls, name: str | ModelRef) -> ModelRef:
-        """Parse a model's name. What is none of the others counts as a name on the hub, whether it can be one or not.
+        """Parse a model's name; what is none of the others counts as a name on the hub.
 
-        Raises:
-            ModelError: the name holds a server but no model, or the credentials cannot be separated from the rest; the
-                message holds nothing that may be secret.
+        A ModelError if the name holds a server but no model, or its credentials cannot be separated from the rest; the
+        message holds nothing that may be secret.
         """
         if isinstance(name, ModelRef):
             return name
@@ -65,7 +60,6 @@ class ModelRef:
 
     @property
     def name(self) -> str:
-        """The name without credentials."""
         tokenizer = f"{_TOKENIZER}{self.tokenizer}" if self.tokenizer else ""
         return f"{self.kind}+{self.url}#{self.model}{tokenizer}" if self.url else self.model
 

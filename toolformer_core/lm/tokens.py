@@ -3,9 +3,8 @@
 A tokenizer may report a token without its leading space, or split one character over several tokens. The *cut* in
 front of token j is therefore the end of token j-1, and is valid only where a character starts.
 
-Every text is tokenised in the pieces in which decoding writes it (`syntax.call_pieces`), because a tokenizer may merge
-" [" with a tool's name, or the "]" with a full stop: a model that is trained on such a token would write the whole call
-with it, response included, and never be seen to open one. This module knows no weights.
+Every text is tokenised in the pieces in which decoding writes it (`syntax.call_pieces`): a model that is trained on a
+token that merges " [" with a tool's name would write the whole call with it, response included.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ _Encoded = tuple[list[int], list[tuple[int, int]]]  # ids, and the characters [s
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A tokenised text."""
-
     ids: NDArray[np.int64]  # (n,)
     cuts: NDArray[np.int64]  # (n,) character offset in front of each token; ascending, cuts[0] == 0
     starts_character: NDArray[np.bool_]  # (n,) False inside a character, and if an earlier token has the same cut
@@ -52,10 +49,7 @@ class Tokens:
         return np.append(self.cuts[1:], length)[: len(self.ids)]
 
     def touching(self, spans: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
-        """Return which tokens of a text of `length` characters share one with a span [start, end) of characters: (n,).
-
-        A character may be split over several tokens. Only the first starts it; the others begin where that one did.
-        """
+        """Return which tokens of a text of `length` characters share one with a span [start, end): (n,)."""
         touched = np.zeros(len(self.ids), dtype=np.bool_)
         starting = np.maximum.accumulate(np.where(self.starts_character, np.arange(len(touched)), 0))
         starts, ends = self.cuts[starting], self.ends(length)
@@ -66,38 +60,25 @@ class Tokens:
 
 
 def tokenize(tokenizer: Any, texts: list[str], *, follow: bool = False) -> list[Tokens]:
-    """Tokenise texts without special tokens; with `follow` they start with a space and follow other text.
-
-    Some tokenizers put a space in front of every input, so texts that follow are tokenised after a word, which is then
-    removed.
-    """
+    """Tokenise texts without special tokens; with `follow` as after a word, which is then removed."""
     return [_tokens(*pair) for pair in _encode(tokenizer, texts, _BEFORE if follow else ())]
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text that starts a sequence (see `tokenize`)."""
     return _encode(tokenizer, [text])[0][0]
 
 
 def encode_following(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text that follows other text (see `tokenize`)."""
     return _encode(tokenizer, [text], _BEFORE)[0][0]
 
 
 def encode_opened(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text after " [", e.g. of "QA(", so that the ids in front of them are those of " [".
-
-    A tokenizer that merges across the border has no such ids: the text is then tokenised after something else.
-    """
+    """Return the token ids of a text after " [", e.g. of "QA(", or after something else if these merge."""
     return _encode(tokenizer, [text], (OPEN, *_BEFORE))[0][0]
 
 
 def _encode(tokenizer: Any, texts: Sequence[str], before: Sequence[str] = ()) -> list[_Encoded]:
-    """Tokenise texts, each of the pieces into which a call cuts them by itself (`call_pieces`), whatever merges.
-
-    Args:
-        before: what the texts stand after, in order of preference (see `_encode_after`); empty: nothing.
-    """
+    """Tokenise texts in the pieces of `call_pieces`, after the first of `before` that does (see `_encode_after`)."""
     pieces = [call_pieces(text) for text in texts]
     firsts = dict.fromkeys(first for first, *_ in pieces)
     later = dict.fromkeys(piece for _, *rest in pieces for piece in rest)
@@ -181,12 +162,8 @@ def start_token(tokenizer: Any, config: Any) -> int | None:
 def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
     """Return a tokenizer that never produces a token without an embedding; the model has `rows` of them.
 
-    It is the tokenizer itself, or a copy without the added tokens that the model has no embedding for. Tokens are
-    sometimes added to a tokenizer but not to its model (often a padding token); such a token is then read as the plain
-    text it consists of. Otherwise one document in a million could stop a run of days.
-
-    Raises:
-        ModelError: a token of the original vocabulary has no embedding: the tokenizer belongs to another model.
+    Tokens are sometimes added to a tokenizer but not to its model; such a token is then read as the plain text it
+    consists of. A ModelError if one of the original vocabulary has no embedding.
     """
     unembedded = {token: i for token, i in tokenizer.get_vocab().items() if i >= rows}
     if not unembedded:

@@ -1,15 +1,10 @@
 """The vLLM backend: a vLLM server draws the calls; the model in this process scans and scores.
 
-    vllm+http://127.0.0.1:8000/v1#path/or/name         the server, and the model name given to `vllm serve`
-
-A server with prefix caching is good at sampling: it holds a document's prefix once, however many calls are drawn from
-it. It is not used for scanning or scoring here (`remote` does that). `/v1/completions` returns log-probabilities only
-for the prompt's own tokens and the most likely ones, and " [" is rarely among them; and at a server's precision the
-losses of a call and of the plain text differ by more than the gain that is measured. So the same model is loaded here
-as well, and before the first scan the server's numbers for a short text are compared with its own.
-
-Every draw is a separate request with its own seed. vLLM returns the same draw for the same seed only as far as its
-batches round alike. This module knows no tools or thresholds.
+A server with prefix caching holds a document's prefix once, however many calls are drawn from it. It is not used for
+scanning or scoring here (`remote` does that): `/v1/completions` returns log-probabilities only for the most likely
+tokens, and at a server's precision the losses differ by more than the gain that is measured. So the same model is
+loaded here as well, and before the first scan the server's numbers for a short text are compared with its own. vLLM
+returns the same draw for the same seed only as far as its batches round alike.
 """
 
 from __future__ import annotations
@@ -29,11 +24,7 @@ _MAX_DIFFERENCE = 0.1  # nats per token, mean: bfloat16 stays below it, a differ
 
 
 class VllmLM(TransformersLM):
-    """A model that scans and scores in this process, and whose draws a server makes.
-
-    Args:
-        digest: digest of the model and of the fact that a server makes its draws.
-    """
+    """A model that scans and scores in this process, and whose draws a server makes, which is part of the digest."""
 
     def __init__(self, local: TransformersLM, server: VllmServer, *, name: str, digest: str) -> None:
         self.hf_model = local.hf_model
@@ -42,22 +33,14 @@ class VllmLM(TransformersLM):
         self._checked = False
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel.scan`.
-
-        Raises:
-            ModelError: as `TransformersLM.scan`; or the server does not answer, or serves a different model.
-        """
+        """See `LanguageModel.scan`; a ModelError if the server does not answer, or serves a different model."""
         self.check()
         head = self.hf_model.head_ids(prompt)
         for scan in self._scans(prompt, texts):
             yield VllmScan(scan, self.server, head)
 
     def check(self) -> None:
-        """Compare the server's log-probabilities of a short text with the model's, once.
-
-        Raises:
-            ModelError: the server does not answer, or its numbers differ.
-        """
+        """Compare the server's log-probabilities of a short text with the model's; a ModelError if they differ."""
         if self._checked:
             return
         ids = [*self.hf_model.lead, *self.hf_model.encode(_PROBE)]
@@ -83,12 +66,7 @@ class VllmScan(ScanWrapper[HFScan]):
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on.
-
-        The server's `allowed_token_ids` would hold for every token, not for the first alone. So the model here draws
-        that one, in the pass that computes the log-probability, and the server continues after it with the seed's
-        numbers of its own.
-        """
+        """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on."""
         hf_model = self.inner.hf_model
         begun = [(Draw("", False), list[int]())] * len(requests)
         if begin:

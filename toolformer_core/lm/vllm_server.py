@@ -4,9 +4,7 @@
     POST /v1/completions   `prompt` as token ids; `prompt_logprobs: n` adds, for every token of the prompt but the
                            first, the n most likely ones at its place and the token itself: {id: {logprob, rank, ...}}
 
-vLLM wants `max_tokens` of at least 1, so every request writes a token. vLLM is not imported and need not be installed
-here; httpx2 is imported on use. This module knows no texts but those that are drawn, no positions and no models of this
-process.
+vLLM wants `max_tokens` of at least 1, so every request writes a token. vLLM need not be installed here.
 """
 
 from __future__ import annotations
@@ -50,11 +48,7 @@ class VllmServer:
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
 
     def complete(self, prompt: Sequence[int], **options: Any) -> dict[str, Any]:
-        """Return the single choice of a completion of token ids, drawn from the model's unchanged distribution.
-
-        Raises:
-            ModelError: the server cannot be reached, refuses, or gives another kind of response.
-        """
+        """Return the single choice of a completion of token ids, from the unchanged distribution; or a ModelError."""
         # without these the server would apply the values in the model's generation_config.json
         unchanged = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "skip_special_tokens": False}
         body = {"model": self.model, "prompt": list(prompt), "n": 1, **unchanged, **options}
@@ -67,9 +61,7 @@ class VllmServer:
     def likely_tokens(self, prompt: Sequence[int], n: int) -> list[dict[int, float]]:
         """Return log p of the prompt's own and the n most likely tokens, by id, at every place but the first.
 
-        Raises:
-            ServerRefusalError: the server allows fewer.
-            ModelError: as `complete`; or the response holds no log-probabilities.
+        A ServerRefusalError if the server allows fewer.
         """
         try:
             return [
@@ -101,11 +93,7 @@ class VllmServer:
         return f"{self.url} answered without prompt_logprobs; is it a vLLM server?"
 
     def description(self) -> dict[str, Any]:
-        """Return what the server says of the model: `id`, and mostly `root` and `max_model_len`.
-
-        Raises:
-            ModelError: the server cannot be reached, refuses, or does not serve the model.
-        """
+        """Return what the server says of the model: `id`, mostly `root` and `max_model_len`; or a ModelError."""
         response = self._request("/models")
         listed = response.get("data") if isinstance(response, dict) else None
         models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -127,7 +115,6 @@ class VllmServer:
         return begun._replace(text=text if close is None else text[:close], ended=close is not None)
 
     def _request(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the JSON of a response; of a GET without a body."""
         import httpx2
 
         tried = 0
@@ -172,14 +159,7 @@ def draw_on(
     temperature: float,
     context_length: int,
 ) -> list[Draw]:
-    """Return draws that a server makes, `AT_ONCE` at a time.
-
-    Args:
-        prompts: per draw, the tokens in front of it, " [" included.
-        seeds: per draw, as the server takes them.
-        begun: per draw, what is drawn already, and its tokens; one that has ended stays as it is.
-        max_tokens: tokens that a draw may take, those that are drawn already included.
-    """
+    """Return a server's draws, `AT_ONCE` at a time; what `begun` holds is drawn, and its tokens count already."""
 
     def draw_one(prompt: list[int], seed: int, start: tuple[Draw, list[int]]) -> Draw:
         draw, ids = start

@@ -5,15 +5,11 @@
     score    the first text token kept is a multiple of W/2 that depends on the position alone, so that the three losses
              of a call see the same text, with W/2 to W tokens of it on the left
 
-Both rules are exact for a text that fits: one window, everything seen. What a scan feeds to the model is the prompt's
-head, which all documents share, and after it the document twice:
+Both rules are exact for a text that fits. What a scan feeds to the model is the prompt's head, which all documents
+share, and after it the document twice; behind an insertion (`base.Insertion`) the second copy ends with the calls:
 
-    [bos] head | x tail | x        the positions are those of the second x
-
-Behind an insertion (`base.Insertion`) there is one position. The second copy ends there, with the calls; of a text that
-does not fit, the window is seen in which the insertion's position would be scanned.
-
-    [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...
+    [bos] head | x tail | x                             the positions are those of the second x
+    [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...       there is one, at its end
 """
 
 from __future__ import annotations
@@ -36,8 +32,6 @@ _SMALLEST_WINDOW = 16  # a context that leaves fewer tokens than this for a docu
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a document as it is fed after the head."""
-
     text: int  # index of the document
     ids: NDArray[np.int64]  # (t,) x tail x
     before: NDArray[np.int64]  # (n,) index in `ids` of the token in front of each scanned position
@@ -45,10 +39,7 @@ class Window:
 
 
 def window_bounds(n: int, width: int) -> list[tuple[int, int, int, int]]:
-    """Return windows (start, end, first, last) over n tokens: tokens [start, end) are seen, [first, last) scanned.
-
-    The scanned parts are disjoint and cover 0..n.
-    """
+    """Return windows (start, end, first, last) over n tokens: [start, end) are seen, [first, last) scanned."""
     margin = width // 8
     out: list[tuple[int, int, int, int]] = []
     start = end = 0
@@ -67,11 +58,7 @@ def score_start(token: int, tokens: int, width: int) -> int:
 
 
 def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Insertion]) -> list[list[Window]]:
-    """Return each text's windows: one if the text fits, else several (`window_bounds`); of an insertion one, or none.
-
-    Raises:
-        ContextError: prompt and call leave too little of the context for a document.
-    """
+    """Return each text's windows, one if it fits; of an insertion one, or none. A ContextError if there is no room."""
     head_length = len(model.head_ids(prompt))
     tail = model.tail_ids(prompt)
     width = (model.context_length - head_length - len(tail) - len(model.trigger) - CALL_RESERVE) // 2
@@ -99,10 +86,7 @@ class _Copy(NamedTuple):
 
 
 def _copies(tokenizer: Any, prompt: Prompt, texts: list[str]) -> tuple[list[_Copy], list[_Copy]]:
-    """Return the first and the second copies of some documents; two that have the same tokens are the same object.
-
-    The first copy follows "Input:", the second one "Output:".
-    """
+    """Return the first copies ("Input:") and the second ("Output:"); two that have the same tokens are one object."""
     second = [_Copy(t, 1) for t in tokenize(tokenizer, [" " + text for text in texts], follow=True)]
     return second if prompt.head.endswith(" ") else [_Copy(t, 0) for t in tokenize(tokenizer, texts)], second
 
@@ -128,10 +112,7 @@ def _window(
 def _insertion_window(
     text: int, position: int, first_copy: _Copy, second_copy: _Copy, tail: list[int], room: int
 ) -> list[Window]:
-    """Return the window whose only position is after the inserted calls; none if these leave too little room.
-
-    The second copy is of the text as far as it is written, with the calls; both may take `room` tokens together.
-    """
+    """Return the window whose only position is after the inserted calls; none if both copies exceed `room` tokens."""
     first, second = first_copy.tokens, second_copy.tokens
     seen, start = first.ids, 0  # of the first copy; token of the second copy where it begins
     calls = len(second.ids) - second.token_at(position + second_copy.lead)
@@ -165,11 +146,7 @@ def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str])
 
 
 def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> list[tuple[int, int]]:
-    """Return, per request, the index of its window, and in that window of the token in front of its position.
-
-    Raises:
-        ValueError: a request names a text or a position that is in no window.
-    """
+    """Return, per request, the index of its window, and of the token in front of its position, else a ValueError."""
     found = {
         (window.text, position): (at, before)
         for at, window in enumerate(windows)
@@ -181,16 +158,11 @@ def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> l
     return [found[request.text, request.position] for request in requests]
 
 
-# --- scores -----------------------------------------------------------------------------------------------------------
-
 Answers = Iterable[tuple[int, NDArray[np.float32]]]  # index of an answer, and its log-probabilities
 
 
 class ScoreSequence(NamedTuple):
-    """A sequence [bos] z x_1..x_j that a model reads, and the answers among the log-probabilities of its tokens.
-
-    Requests with the same prefix, text and window share a sequence, e.g. all plain ones of a text.
-    """
+    """A sequence [bos] z x_1..x_j that a model reads, and the answers of all requests that share it."""
 
     ids: NDArray[np.int64]  # (t,)
     shift: int  # index in `ids` at which the text's first token would be
@@ -203,12 +175,7 @@ def score_requests(
     score: Callable[[list[ScoreSequence]], Answers],
     longest: int,
 ) -> list[NDArray[np.float32]]:
-    """Answer `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored.
-
-    Args:
-        score: returns the answers of some sequences, in any order.
-        longest: tokens that a sequence may have.
-    """
+    """Answer `LanguageModel.log_probs` by sequences of at most `longest` tokens; NaN for a prefix too long for them."""
     texts = list(dict.fromkeys(r.text for r in requests))
     tokens = dict(zip(texts, tokenize(model.tokenizer, texts), strict=True))
     leads = {z: [*model.lead, *(model.encode(z) if z else [])] for z in dict.fromkeys(r.prefix for r in requests)}

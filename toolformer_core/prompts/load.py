@@ -1,8 +1,8 @@
 """Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
-The file is split at its placeholder, and nothing else in it is special, so demonstrations may hold braces, brackets and
-quotes. In `<tool>.chain.txt` the tool's calls go on from other calls and their responses (`annotate.chains`). The
-prompts beside this module are the defaults. A user's folder replaces all of them; the two are never mixed.
+Nothing else in the file is special, so demonstrations may hold braces, brackets and quotes. In `<tool>.chain.txt` the
+tool's calls go on from other calls and their responses (`annotate.chains`). The prompts beside this module are the
+defaults; a user's folder replaces all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ _SHIPPED = Path(__file__).resolve().parent
 
 
 def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
-    """Return the prompt of a tool of the paper, from a user's folder, or the shipped one.
-
-    Raises:
-        PromptError: the file is missing, is not UTF-8, or does not hold exactly one `{text}`.
-    """
+    """Return the prompt of a tool of the paper, from a user's folder, or the shipped one; raises a PromptError."""
     return read_prompt(tool_key, prompt_path(tool_key, folder))
 
 
@@ -31,7 +27,6 @@ def prompt_path(tool_key: str, folder: Path | None = None) -> Path:
 
 
 def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
-    """Return where the prompt for a tool's calls in chains lies."""
     return prompt_path(f"{tool_key}.chain", folder)
 
 
@@ -48,11 +43,7 @@ def read_prompt(tool_key: str, path: Path) -> Prompt:
 
 
 def prompt_from_text(tool_key: str, text: str, source: str = "the prompt") -> Prompt:
-    """Split a prompt at its placeholder; line ends become `\\n`, and the last one is removed.
-
-    Raises:
-        PromptError: there is not exactly one `{text}`.
-    """
+    """Split a prompt at its one `{text}`, else a PromptError; line ends become `\\n`, and the last one is removed."""
     text = text.replace("\r\n", "\n").removesuffix("\n")
     head, placeholder, tail = text.partition(PLACEHOLDER)
     if not placeholder:

@@ -1,7 +1,5 @@
 """Writes small corpora and reads them: what the tests of ingest share."""
 
-from __future__ import annotations
-
 import json
 from hashlib import shake_128
 

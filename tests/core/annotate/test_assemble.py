@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -40,10 +38,6 @@ def test_an_example_of_two_calls_by_hand():
     assert (first.tool, first.position, first.start, first.end, first.gain) == ("calculator", 2, 2, 34, 1.25)
     assert example.text[second.start : second.end] == " [Calendar() -> Today is Friday.]"
     assert strip(example.text, [(c.start, c.end) for c in example.calls]) == document.text
-
-
-def test_no_calls_no_example():
-    assert assemble(a_document(), []) is None
 
 
 def test_a_users_tool_stands_by_its_given_name_or_its_key():

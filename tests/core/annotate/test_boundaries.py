@@ -1,7 +1,5 @@
 """Where a call may stand: between words, never inside one; and the places of numbers, and their values."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer_core.annotate.boundaries import before_new_numbers, inside_words, number_at, numbers_in
+from toolformer_core.annotate.boundaries import before_new_numbers, inside_words, number_at
 from toolformer_core.annotate.score import worth_scoring
 from toolformer_core.config import SampleConfig
 from toolformer_core.errors import UsageError
@@ -58,14 +56,6 @@ def test_the_ends_are_allowed_and_so_is_every_place_beside_a_space(text: str) ->
 def test_ascii_is_read_as_all_other_text_is(text: str) -> None:
     other = inside_words(f"{text} é")  # behind the blank, nothing changes what is in front of it
     assert inside_words(text).tolist() == other[: len(text) + 1].tolist()
-
-
-@given(st.text(st.characters(categories=["L", "N"], max_codepoint=0x24F), min_size=1))
-def test_a_run_of_latin_letters_and_digits_is_one_word(text: str) -> None:
-    assert inside_words(text)[1:-1].all()
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,10 +126,6 @@ def test_calls_that_answer_another_number_need_no_score() -> None:
     assert found == worth
     assert reasons == {reason: len(some) for reason, some in others.items()}
     assert worth_scoring({"d": text}, everything, SampleConfig()) == (everything, {})
-
-
-def test_the_numbers_of_a_text_are_its_values_without_signs() -> None:
-    assert numbers_in("-3 of 1,240.50, then 3.0 and .5") == {Decimal(3), Decimal("1240.5"), Decimal("0.5")}
 
 
 def test_what_numbers_there_are() -> None:

@@ -1,7 +1,5 @@
 """Candidate calls of a file: read, refused with their line, and proposed as if they were sampled."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """Chains: behind which calls further ones are drawn, and what becomes of the draws, worked out by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

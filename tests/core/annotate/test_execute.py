@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -12,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import FakeTool, StuckTool
-from tests.strategies import any_texts, balanced_texts
+from tests.strategies import any_texts
 from tests.support.simulated_calls import HANGS, Simulation
 from toolformer_core.annotate.execute import execute, is_transient
 from toolformer_core.config import ExecuteConfig
 from toolformer_core.errors import ToolError, UsageError
-from toolformer_core.records import Call, Execution, ToolFailure
-from toolformer_core.syntax import escape, find_calls, linearize
+from toolformer_core.records import Execution, ToolFailure
+from toolformer_core.syntax import escape
 from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.responses import response_line, run_guarded
@@ -29,17 +27,6 @@ from toolformer_core.tools.wikisearch import WikiSearch
 def at_once(tries: int) -> float:
     """A try follows the last one at once."""
     return 0.0
-
-
-def test_each_distinct_pair_is_asked_once_in_order_of_first_appearance():
-    tool = FakeTool(lambda input, context: f"{input}/{context}")
-    done = execute(tool, [("b", ""), ("a", ""), ("b", ""), ("b", "2020-01-01"), ("a", "")], ExecuteConfig())
-    assert tool.asked == [("b", ""), ("a", ""), ("b", "2020-01-01")]
-    assert [(e.tool, e.input, e.context, e.response, e.failure) for e in done] == [
-        ("fake", "b", "", "b/", ""),
-        ("fake", "a", "", "a/", ""),
-        ("fake", "b", "2020-01-01", "b/2020-01-01", ""),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -125,23 +112,6 @@ def test_a_tool_that_hangs_does_not_keep_the_process_alive():
     assert ended.stdout == "timeout\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "most", "line"),
-    [
-        ("a\n b\r\n\tc\u2028d", 100, "a b c d"),
-        ("a\x00b\x1bc \x07 d", 100, "abc d"),
-        ("ab cd ef", 5, "ab cd"),
-        ("ab cd ef", 4, "ab"),
-        ("abcdef", 4, "abcd"),
-        ("[1] a ] b [", 100, "(1) a ) b ("),
-        ("it is [Calculator(1+1) -> 2]", 100, "it is (Calculator(1+1) -> 2)"),
-        ("a [b c]", 4, "a (b"),
-    ],
-)
-def test_one_line(text, most, line):
-    assert response_line(text, most) == line
-
-
 def whole_text_line(text: str, most: int) -> str:
     """The same as `response_line`, with every character looked at, one by one."""
     line = "".join(c for c in " ".join(text.split()) if unicodedata.category(c) not in ("Cc", "Cs"))
@@ -166,19 +136,9 @@ def test_only_the_beginning_of_a_long_response_matters(text, times, most):
     assert response_line(line, most) == line  # a second pass leaves it alone
 
 
-@pytest.mark.parametrize(
-    ("text", "looked_at", "line"),
-    [
-        ("two words " * 1_000_000, 12, "two"),  # 2 * (5 + 1)
-        (" " * 10_000_000, 600, ""),  # 100 * (5 + 1)
-        ("\udcff\x00" * 5_000_000, 600, ""),
-        (" " * 599 + "x", 600, "x"),
-        (" " * 600 + "x", 600, ""),
-        ("short", 12, "short"),
-    ],
-)
+@pytest.mark.parametrize(("text", "looked_at", "line"), [("two words " * 10**6, 12, "two"), (" " * 10**7, 600, "")])
 def test_of_ten_megabytes_no_more_is_looked_at_than_may_be_kept(text, looked_at, line):
-    stops = []
+    stops = []  # 2 * (5 + 1), or 100 * (5 + 1) characters
 
     class Watched(str):
         def __getitem__(self, part):
@@ -187,15 +147,6 @@ def test_of_ten_megabytes_no_more_is_looked_at_than_may_be_kept(text, looked_at,
 
     assert response_line(Watched(text), 5) == line
     assert max(stops) == looked_at
-
-
-@given(balanced_texts, any_texts)
-def test_a_call_with_any_response_reads_back(input_, text):
-    response = response_line(text, 100)
-    written = linearize(Call("Fake", input_), response)
-    found = next(find_calls("before" + written + " after]"))
-    assert (found.call, found.response) == (Call("Fake", input_), response)
-    assert (found.start, found.end) == (6, 6 + len(written))
 
 
 KNOWN = {("a", ""): Execution("fake", "a", "", "known", ""), ("c", ""): Execution("fake", "c", "", "", "no_result")}

@@ -1,8 +1,5 @@
 """Corpora of JSON lines: columns, rejected rows, dates, folders and limits."""
 
-from __future__ import annotations
-
-import gzip
 import json
 import os
 import subprocess
@@ -15,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.annotate.corpora import C4, CCNET, DOLMA, DOLMA_ID, DOLMA_JSON, documents, lines, read, write
-from tests.strategies import encodable_texts
 from toolformer_core.annotate.ingest import corpus_files, read_corpus
 from toolformer_core.annotate.readers.lines import lines_of
 from toolformer_core.compression import chunks_of
@@ -32,13 +28,6 @@ def test_the_usual_columns_are_found(tmp_path, row):
     assert read(tmp_path / "c.jsonl") == [Document(doc_id, "A text.", "https://a.org/x", "2019-04-25", "c.jsonl", 1)]
     (tmp_path / "c.jsonl").write_bytes(lines({"text": "t", "id": "17"}))  # an id that is no URL
     assert documents(tmp_path / "c.jsonl")[0].url is None
-
-
-@pytest.mark.parametrize("name", ["c.jsonl", "c.json", "c.ndjson", "c.JSONL", "c.json.gz"])
-def test_json_lines_may_have_any_of_these_names(tmp_path, name):
-    data = lines(*({"text": f"text {i}"} for i in range(1000)))
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    assert [(d.text, d.line) for d in documents(tmp_path / name)] == [(f"text {i}", i + 1) for i in range(1000)]
 
 
 BAD = [
@@ -77,11 +66,6 @@ def test_byte_order_marks_and_carriage_returns_are_no_part_of_a_row(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n\r\n\xef\xbb\xbf{"text": "b\\r\\n"}\r\n')
     assert [(d.text, d.line) for d in documents(path)] == [("a", 1), ("b\r\n", 3)]
-
-
-def test_the_same_text_at_another_url_is_another_document(tmp_path):
-    (tmp_path / "c.jsonl").write_bytes(lines({"text": "t", "url": "u"}, {"text": "t", "url": "v"}, {"text": "t"}))
-    assert len(documents(tmp_path)) == 3
 
 
 def test_duplicates_are_found_across_files_and_the_first_stays(tmp_path):
@@ -192,13 +176,6 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive(data, size):
     if not expected[-1]:
         expected.pop()
     assert list(lines_of(chunks, 1000)) == list(enumerate(expected, 1))
-
-
-@given(encodable_texts.filter(str.strip))
-def test_a_text_is_never_changed(tmp_path_factory, text):
-    path = tmp_path_factory.mktemp("c") / "c.jsonl"
-    path.write_bytes(lines({"text": text}))
-    assert [d.text for d in documents(path)] == [text]
 
 
 def test_the_core_reads_plain_files_without_the_optional_readers(tmp_path):

@@ -1,7 +1,5 @@
 """JSON arrays as corpora: elements are read one by one, and a bad one costs itself only."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.annotate.corpora import C4, CCNET, lines, read
-from toolformer_core.annotate.readers.arrays import CUT_OFF, TRAILING, WHOLE, elements
+from toolformer_core.annotate.readers.arrays import TRAILING, WHOLE, elements
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -49,13 +47,6 @@ def test_a_compressed_json_array_that_breaks_off(tmp_path):
     *kept, last = read(tmp_path / "c.json.gz")
     assert last.reason == "truncated"
     assert len(kept) > 9
-
-
-def test_an_array_with_something_after_it_keeps_its_rows(tmp_path):
-    (tmp_path / "c.json").write_bytes(b'[{"text": "a"}, {"text": "b"}]\n[{"text": "c"}]\n')
-    first, second, rest = read(tmp_path / "c.json")
-    assert (first.text, second.text) == ("a", "b")
-    assert (rest.line, rest.reason) == (2, "broken_json")
 
 
 def test_a_row_that_is_not_closed_says_how_much_was_lost(tmp_path):
@@ -109,13 +100,6 @@ def test_an_element_stands_on_the_line_where_it_starts():
 )
 def test_what_stands_between_the_commas(text, found):
     assert [one.text for one in elements([text], 100)] == found
-
-
-@pytest.mark.parametrize(("text", "last"), [("1, {", "{"), ('1, "a', '"a'), ("1,", ""), ("", "")])
-def test_an_array_that_is_not_closed(text, last):
-    *closed, open_ = elements([text], 100)
-    assert (open_.text, open_.state) == (last, CUT_OFF)
-    assert all(one.state == WHOLE for one in closed)
 
 
 def test_text_after_the_array_is_seen():

@@ -1,7 +1,5 @@
 """CSV and TSV as corpora: header, quotes, bad records, bounded memory."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

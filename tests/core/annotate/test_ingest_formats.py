@@ -1,7 +1,5 @@
 """What holds for the corpus formats alike: the same texts, every row accounted for, and no damage that is fatal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,9 +127,6 @@ def test_a_dump_that_is_none_is_one_rejected_row(tmp_path: Path) -> None:
     _write(tmp_path, "dewiki-pages-articles1.xml-p1p99", dump(page("T", "Text."), page("E", "{{x}}")), ".bz2")
     assert [d.text for d in documents(tmp_path)] == ["T\n\nText."]
     assert [reason for _, reason in rejected(tmp_path)] == ["empty_text", "not_a_dump"]
-
-
-# --- plain text, and mixed folders ------------------------------------------------------------------------------------
 
 
 POEM = b"\xef\xbb\xbf\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour"

@@ -1,7 +1,5 @@
 """WARC and WET as corpora: pages, what is no page and why, encodings, damage, bounded memory."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 import zlib

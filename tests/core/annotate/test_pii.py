@@ -1,7 +1,5 @@
 """E-mail addresses and telephone numbers: what counts as one, and what masking leaves."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

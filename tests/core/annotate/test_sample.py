@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +10,6 @@ from tests.fakes import a_document, a_prompt, a_verdict
 from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.sample import draw_seeds, sample
 from toolformer_core.config import SampleConfig
-from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import Draw, DrawRequest, Scan, ScanWrapper
 from toolformer_core.records import Prompt
 
@@ -77,13 +74,6 @@ class CharactersLM:
         return [Draw("Calculator(12 * 82)", True) for _ in requests]
 
 
-def test_a_call_splits_no_number():
-    text = "98 * 984."
-    #       0  3 5  8
-    (got,) = run(CharactersLM(text), [a_document(text)])
-    assert positions(got) == [0, 2, 3, 4, 5, 8]
-
-
 def test_places_inside_words_take_no_share_of_the_k():
     # "ab cd ef": 0, 2, 3, 5 and 6 are allowed; the four first of equals are 0, 2, 3 and 5, not 0 to 3
     (got,) = run(CharactersLM("ab cd ef"), [a_document("ab cd ef")], top_k=4)
@@ -137,12 +127,6 @@ def test_equal_draws_at_a_position_are_one_row_with_a_count():
     (got,) = run(lm, [a_document(TEXT)], draws=3)
     wanted = [(9, "Calculator(1)", 2), (9, "QA(1)", 1), (26, "Calculator(2011 - 1994)", 3)]
     assert [(c.position, c.raw, c.count) for c in got.calls] == wanted
-
-
-def test_a_call_cut_short_is_unterminated(monkeypatch):
-    monkeypatch.setattr("toolformer_core.annotate.sample.MAX_CALL_TOKENS", 2)
-    (got,) = run(scripted({9: -1.0}), [a_document(TEXT)])  # "Calculator(2011", " -"
-    assert [(c.outcome, c.raw) for c in got.calls] == [("unterminated", "Calculator(2011 -")]
 
 
 SPANS = ((2, 14), (18, 31))  # "went in 1994" and " left in 2011"
@@ -229,14 +213,6 @@ def test_a_forced_draw_is_given_the_name_and_tells_how_likely_it_was():
     assert [c.log_p_form for c in run(lm, [a_document(TEXT)])[0].calls] == [None]
 
 
-def test_what_forms_there_are():
-    with pytest.raises(UsageError, match="draw_form must be one of free, forced: 'fixed'"):
-        SampleConfig(draw_form="fixed")
-
-
-# --- positions at which a server does not tell p(" [") ----------------------------------------------------------------
-
-
 # TEXT has tokens at 0, 1, 6, 9, 14, 18, 23 and 26. Of three p(" [") is known, of the others what it is at most:
 KNOWN = {1: math.log(0.01), 9: math.log(0.4), 26: math.log(0.06)}
 AT_MOST = {0: 0.001, 6: 0.04, 14: 0.2, 18: 0.001, 23: 0.001}
@@ -294,7 +270,3 @@ def test_a_position_where_no_call_may_stand_is_not_counted():
 def test_a_model_that_tells_all_counts_nothing():
     (got,) = run(scripted(KNOWN), [a_document(TEXT)])
     assert (got.positions, got.unseen) == (0, 0)
-    (scan,) = scripted(KNOWN).scan(Prompt("calculator", "", ""), [TEXT])
-    assert scan.bounds is None
-    assert ScanWrapper(scan).bounds is None
-    assert ScanWrapper(PartlySeen(scan)).bounds is not None

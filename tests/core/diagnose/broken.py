@@ -1,7 +1,5 @@
 """The embedded model, broken on purpose: each in one place, so that it is known which step a diagnosis has to name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

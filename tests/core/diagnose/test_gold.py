@@ -1,7 +1,5 @@
 """Texts with gold calls: read, chosen; demonstrations counted; the shipped reference."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
@@ -13,13 +11,11 @@ from tests.tiny import sentencepiece, tiny_lm, tokenizer
 from toolformer_core.config import TOOL_NAMES, PrefilterConfig
 from toolformer_core.diagnose import reference
 from toolformer_core.diagnose.gold import GoldCall, choose, normalised, read_gold
-from toolformer_core.diagnose.run import DiagnoseConfig, measure
 from toolformer_core.diagnose.structure import demonstrations, structure_of
-from toolformer_core.diagnose.verdict import STEPS, judge
+from toolformer_core.diagnose.verdict import STEPS
 from toolformer_core.errors import CorpusError
 from toolformer_core.lm.load import model_digest
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
-from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.declaration import DocumentFilter
 
 SUM = "The {0} nuts and the {1} pears make {2} things to eat in all of the houses of Velden."
@@ -65,11 +61,7 @@ def test_gold_calls_find_their_documents(tmp_path: Path) -> None:
     [
         {"tool": "qa", "input": "x", "position": 10_000},
         {"tool": "qa", "input": "x"},
-        {"position": 0},
-        {"tool": [], "input": "x", "position": 0},
-        {"tool": "qa", "input": 7, "position": 0},
         {"tool": "qa", "input": "\ud800", "position": 0},
-        {"tool": "qa", "input": "x", "position": float("inf")},
         {"tool": "qa", "input": "x", "position": "0"},
         {"tool": "qa", "input": "x", "position": 0, "value": {}},
     ],
@@ -131,11 +123,6 @@ def test_what_makes_no_difference_to_a_tool(tool: str, one: str, other: str, sam
 # Structure.
 
 
-@pytest.mark.parametrize("tool", TOOL_NAMES)
-def test_the_shipped_prompts_demonstrate_four_calls(tool: str) -> None:
-    assert demonstrations(load_prompt(tool), TOOL_NAMES[tool]) == 4
-
-
 @pytest.mark.parametrize(
     ("prompt", "count"),
     [
@@ -162,15 +149,6 @@ def test_a_token_starts_at_every_gold_position_whatever_the_kind_of_tokenizer(tm
     found = structure_of(lm.hf_model, "Calculator", load_prompt("calculator"), by_id, chosen.gold, None)
     assert found.place_alone == 1.0
     assert (found.context, found.vocabulary) == (2048, len(coded))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "mistral"])
-def test_any_model_gets_a_verdict(tmp_path: Path, family: str) -> None:
-    lm = tiny_lm(family, context=2048, merged_trigger=family != "gpt2")
-    texts = read_gold(write(tmp_path, sums(6)))
-    config = DiagnoseConfig(documents=4, top_k=2, draws=2)
-    (figures,) = measure(lm, build_tools(["calculator"]), texts, config)
-    assert judge(figures).step == "language"  # it is random
 
 
 # The reference.

@@ -1,7 +1,5 @@
 """A stand-in for the hub, for the tests that read from it."""
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -1,7 +1,5 @@
 """Which items stand in a text: by question and by answer, without what prompts add."""
 
-from __future__ import annotations
-
 from toolformer_core.evaluate.contamination import FoundItem, ItemFinder, ItemTexts
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.prompts import paragraph_question, question, translation, word_problem

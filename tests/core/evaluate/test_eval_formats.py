@@ -1,7 +1,5 @@
 """Every benchmark is read from its published file format, plain and packed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

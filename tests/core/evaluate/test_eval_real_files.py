@@ -1,7 +1,5 @@
 """The published files themselves, where somebody has them: `TOOLFORMER_BENCHMARK_DATA` names their folder."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

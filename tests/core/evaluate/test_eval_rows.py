@@ -1,7 +1,5 @@
 """Rows of benchmarks whose values are of a wrong kind: each is one rejection with its reason, and never fatal."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -57,21 +55,15 @@ def test_no_row_is_fatal(name, data, tmp_path):
     ("name", "row", "reason"),
     [
         ("small-world", {"prompt": "x", "answers": ["7"], "tool": []}, "unknown_tool"),
-        ("small-world", {"prompt": "x", "answers": ["7"], "tool": {"a": 1}}, "unknown_tool"),
-        ("small-world", {"prompt": "x", "answers": ["7"], "tool": "qa,abacus"}, "unknown_tool"),
         ("small-world", {"prompt": "x", "answers": ["7"], "tool": "qa,"}, "unknown_tool"),
         ("small-world", {"prompt": "x", "answers": ["7"], "date": []}, "no_date"),
         ("small-world", {"prompt": ["x"], "answers": ["7"]}, "no_prompt"),
-        ("small-world", {"prompt": "x\ud800", "answers": ["7"]}, "not_utf8"),
         ("small-world", {"prompt": "x", "answers": ["7", "\udfff8"]}, "not_utf8"),
-        ("small-world", {"prompt": "x", "answers": ["7"], "item_id": "\ud800"}, "not_utf8"),
         ("small-world", {"prompt": "x", "answers": ["7"], "group": "\ud800"}, "not_utf8"),
         ("mawps", {"question": "N_00?", "numbers": 5, "answer": 7}, "no_number"),
-        ("mawps", {"question": "N_00?", "numbers": {"a": 1}, "answer": 7}, "no_number"),
         ("mawps", {"question": "N_00?", "numbers": ["nan"], "answer": 7}, "no_number"),
         ("mawps", {"question": "N_00?", "numbers": "1e99999999", "answer": 7}, "no_number"),  # no 100 MB of zeros
         ("mawps", {"question": f"N_{'1' * 5000}?", "numbers": "1", "answer": 7}, "no_number"),
-        ("svamp", {"question": "x", "answer": 10**70}, "not_one_number"),
         ("svamp", {"question": "x", "answer": 1e300}, "not_one_number"),
     ],
 )

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,22 +16,6 @@ from toolformer_core.evaluate.statistics import (
     mcnemar,
     wilson,
 )
-
-
-@pytest.mark.parametrize(
-    ("b", "c", "p"),
-    [
-        (1, 6, 2 * (1 + 7) / 2**7),  # 2 (C(7,0) + C(7,1)) / 2^7 = 0.125
-        (6, 1, 0.125),
-        (0, 5, 2 / 32),
-        (0, 6, 2 / 64),
-        (2, 8, 2 * (1 + 10 + 45) / 2**10),  # 0.109375
-        (3, 3, 1.0),  # 2 (1 + 6 + 15 + 20) / 64 = 1.3125, cut to 1
-        (0, 0, 1.0),
-    ],
-)
-def test_mcnemar_by_hand(b, c, p):
-    assert mcnemar(b, c) == pytest.approx(p)
 
 
 @given(st.integers(0, 120), st.integers(0, 120))
@@ -69,17 +50,6 @@ def test_accuracy_and_its_interval():
     assert math.isnan(nothing.low)
 
 
-def test_the_binomial_draw_is_the_bootstrap_of_items():
-    right = np.array([True] * 12 + [False] * 28)
-    rng = np.random.default_rng(1)
-    means = right[rng.integers(0, 40, size=(20_000, 40))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    a = accuracy(right.tolist())
-    # both are multiples of 1/40; quantiles of 10,000 draws may differ by one step
-    assert a.low == pytest.approx(low, abs=0.026)
-    assert a.high == pytest.approx(high, abs=0.026)
-
-
 def test_where_all_pairs_are_alike_the_next_may_be_another():
     # Wilson: z^2 = 1.96^2 = 3.8415; 3.8415 / (5 + 3.8415) = 0.4345
     right, wrong = {str(i): True for i in range(5)}, {str(i): False for i in range(5)}
@@ -108,20 +78,6 @@ def test_two_arms_on_the_same_items():
     mirrored = compare(second, first)
     assert mirrored.difference == pytest.approx(-0.5)
     assert mirrored.p == c.p
-
-
-def test_a_clear_difference_and_none():
-    first = {str(i): i % 10 < 6 for i in range(1_000)}
-    second = {str(i): i % 10 < 3 for i in range(1_000)}
-    clear = compare(first, second)
-    # 300 items differ, all in the first's favour: the standard error is sqrt(.3 - .09) / sqrt(1000) = .0145
-    assert clear.low == pytest.approx(0.3 - 1.96 * 0.0145, abs=0.003)
-    assert clear.high == pytest.approx(0.3 + 1.96 * 0.0145, abs=0.003)
-    assert clear.p < 1e-80
-    assert clear.p_bootstrap == pytest.approx(2 / 10_001)  # none of 10,000 draws
-    same = compare(first, first)
-    assert (same.difference, same.p, same.p_bootstrap) == (0, 1, 1)
-    assert same.high == -same.low == pytest.approx(3.8415 / 1003.8415, abs=1e-5)
 
 
 def test_the_bootstraps_p_by_hand():
@@ -158,15 +114,6 @@ def test_accuracy_with_and_without_a_call():
 def test_call_rates():
     assert call_rates(OUTCOMES) == {"calculator": 2 / 5, "qa": 2 / 5}
     assert call_rates([]) == {}
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
-def test_the_split_adds_up(pairs):
-    outcomes = [ItemOutcome(str(i), right, ("qa",) * called) for i, (right, called) in enumerate(pairs)]
-    split = call_split(outcomes)
-    assert split.called.right + split.uncalled.right == split.all.right
-    assert split.called.items + split.uncalled.items == split.all.items
-    assert split.all.low <= split.all.high
 
 
 def test_wilsons_interval_by_hand():

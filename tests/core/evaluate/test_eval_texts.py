@@ -1,7 +1,5 @@
 """Texts for perplexity: WikiText in articles, any other text, any corpus."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.core.evaluate.published.all import lines, split

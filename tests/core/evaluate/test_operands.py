@@ -1,7 +1,5 @@
 """The random-operand baseline: worked by hand, and compared with draws."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

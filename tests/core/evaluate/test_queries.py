@@ -1,7 +1,5 @@
 """Prompts and queries: what is left of a prompt, the tools that are right, figures, and files of queries."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -26,7 +24,6 @@ from toolformer_core.evaluate.queries import (
     grounding_accuracy,
     query_of,
     rejection,
-    right_by_paper,
     right_tools,
 )
 from toolformer_core.evaluate.readers.files import translation_files
@@ -90,14 +87,6 @@ def test_right_tools_are_the_benchmarks_or_the_items_own() -> None:
     assert (query.text, query.context) == ("who?", "2024-01-02")
 
 
-def test_the_papers_rule_counts_one_tool_for_questions() -> None:
-    by_paper = {name: right_by_paper(name, right) for name, right in RIGHT_TOOLS.items()}
-    assert by_paper["nq"] == by_paper["webqs"] == by_paper["triviaqa"] == ("wikisearch",)
-    assert by_paper["mlqa-zh"] == ("multilingual_qa",)
-    assert (by_paper["svamp"], by_paper["tatoeba-de"]) == (("calculator",), ("mt",))
-    assert right_by_paper("queries", ("units",)) == ("units",)
-
-
 def test_queries_are_read_from_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     rows = [
@@ -150,9 +139,6 @@ def test_a_missing_or_ambiguous_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"found: .*a\.deu, .*b\.deu"):
         translation_files(tmp_path, ".deu")
     assert translation_files(tmp_path / "b.eng", ".deu") == (tmp_path / "b.deu", tmp_path / "b.eng")
-
-
-# --- figures, against hand-made ones ----------------------------------------------------------------------------------
 
 
 def test_right_choices() -> None:

@@ -1,7 +1,5 @@
 """Pieces, tokens, segments and turns of one sentence, worked out by hand; and the laws that hold for every text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal
 
@@ -88,9 +86,6 @@ def test_the_pieces_of_a_sentence() -> None:
     assert [piece.trained for piece in pieces_of(BOOKS)] == [True, True, False, True, True]
 
 
-CHAINED = (30, "calculator", "1820 + 45", "1865")
-
-
 @pytest.mark.parametrize(
     "calls",
     [
@@ -116,14 +111,6 @@ def test_the_tokens_of_a_call() -> None:
     assert row.row()["attention_mask"] == [1] * 18
     assert row.trained == 16
     assert "".join(row.texts) == f"<1>{example.text}<2>"
-
-
-def test_a_token_that_holds_a_part_of_a_response_is_masked_whole() -> None:
-    # The space in front of the response, and the bracket behind it, are parts of its tokens: " r]" is one.
-    example = an_example("a b", (1, "qa", "q", "r"))
-    (row,) = token_rows(Letters(" r]"), [example], start=None, end=None)
-    assert row.texts == ["a", " ", "[", "Q", "A", "(", "q", ")", " ", "-", ">", " r]", " ", "b"]
-    assert [label == NOT_TRAINED for label in row.labels] == [True, *[False] * 10, True, False, False]
 
 
 @pytest.mark.parametrize("coded", [tokenizer(), tokenizer(merged_trigger=False), sentencepiece()])
@@ -176,29 +163,13 @@ def test_the_turns_of_a_sentence() -> None:
     assert turns_of(BOOKS, Requests(""))[0].content == "Of 587 books 58 are lent, so"
 
 
-def test_the_text_between_two_calls_is_the_content_of_the_second() -> None:
-    assert TWICE.text == (
-        "Of 587 books 58 are lent, so [Calculator(587 - 58) -> 529] 529 remain, [Calculator(529 / 23) -> 23] 23 on "
-        "each of 23 shelves."
-    )
-    division = Call("Calculator", "529 / 23")
-    assert turns_of(TWICE)[3:] == (
-        Turn("assistant", "529 remain,", division),
-        Turn("tool", "23", division),
-        Turn("assistant", "23 on each of 23 shelves."),
-    )
-
-
 @pytest.mark.parametrize(
     ("example", "reason"),
     [
         (an_example("a b"), "plain"),
-        (an_example("a b", (0, "qa", "q", "r")), "start"),
         (an_example("\n a b", (1, "qa", "q", "r")), "start"),
-        (an_example("a b", (3, "qa", "q", "r")), "end"),
         (an_example("a b \n", (3, "qa", "q", "r")), "end"),
         (an_example("a\nb", (1, "qa", "q", "r")), "newline"),
-        (an_example("a \n\tb", (1, "qa", "q", "r")), "newline"),
         (an_example("a  b", (1, "qa", "q", "r")), "spaces"),
         (an_example("a\u00a0b", (1, "qa", "q", "r")), "spaces"),
         (an_example("a b", (2, "qa", "q", "r")), "glued"),
@@ -256,29 +227,6 @@ def test_sharegpt_has_a_human_turn_between_a_text_and_the_next_call() -> None:
         ("gpt", "23 on each of 23 shelves."),
     ]
     assert json.loads(row["tools"])[0]["name"] == "Calculator"
-
-
-def test_the_second_call_of_a_chain_follows_the_first_ones_response() -> None:
-    example = an_example("Velden is 45 years older, from 1865.", (30, "qa", "Since when?", "1820"), CHAINED)
-    found = conversation_of(example)
-    assert not isinstance(found, LeftOut)
-    assert [(turn.role, turn.content) for turn in found] == [
-        ("user", f"{REQUEST}\n\nVelden is 45 years older, from"),
-        ("assistant", ""),  # QA(Since when?)
-        ("tool", "1820"),
-        ("assistant", ""),  # Calculator(1820 + 45)
-        ("tool", "1865"),
-        ("assistant", "1865."),
-    ]
-    said = sharegpt_row(found, SCHEMAS)["conversations"]
-    assert [one["from"] for one in said] == [
-        "human",
-        "function_call",
-        "observation",
-        "function_call",
-        "observation",
-        "gpt",
-    ]
 
 
 @given(examples_with_calls(), st.builds(Requests, encodable_texts, encodable_texts), st.sampled_from(["dict", "json"]))

@@ -1,7 +1,5 @@
 """Chat templates that lose a part of a conversation are refused before anything is rendered with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

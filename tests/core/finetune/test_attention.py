@@ -1,7 +1,5 @@
 """Packed rows give each piece the numbers it has alone, in every family, whichever way its attention goes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -58,32 +56,6 @@ def test_loss_and_gradient_are_those_of_the_pieces_alone(family: str) -> None:
     assert float((found - wanted).abs().max()) < 1e-4 * max(1.0, float(wanted.abs().max()))
 
 
-def test_checkpointing_and_autocast_change_no_gradient() -> None:
-    """Layers are gone through again on the way back, under the same layout."""
-    model = tiny_lm("llama").hf_model.model
-    model.requires_grad_(True)
-    config = model.config.get_text_config()
-    usual = config._attn_implementation
-    rows = [[pieces()[i] for i in row] for row in pack(LENGTHS, 40)]
-    try:
-        config._attn_implementation = attention.PACKED
-        wanted = gradient(model, nll(model, rows, packed=True))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            rounded = nll(model, rows, packed=True)
-        coarse = gradient(model, rounded)
-        model.train()
-        model.activation_checkpointing_enable()
-        assert model.is_activation_checkpointing
-        again = gradient(model, nll(model, rows, packed=True))
-    finally:
-        model.activation_checkpointing_disable()
-        model.eval()
-        config._attn_implementation = usual
-        model.requires_grad_(False)
-    assert float((again - wanted).abs().max()) < 1e-5 * float(wanted.abs().max())
-    assert float((coarse - wanted).norm() / wanted.norm()) < 0.02  # bfloat16 has 8 bits: 2^-8 is 0.004 at each rounding
-
-
 def test_pieces_lie_in_blocks_of_like_length() -> None:
     # two rows: pieces of 3 and 2 tokens, and one of 5
     positions = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]])
@@ -94,15 +66,6 @@ def test_pieces_lie_in_blocks_of_like_length() -> None:
     assert layout.real.all()
     assert layout.place.tolist() == [2, 3, 4, 0, 1, 5, 6, 7, 8, 9]
     assert attention.layout_of(torch.arange(4)[None]) is None  # one piece a row: nothing to keep apart
-
-
-def test_a_shorter_piece_of_a_block_is_filled_with_its_first_token() -> None:
-    layout = attention.layout_of(torch.tensor([[0, 1, 2, 3, 0, 1, 2]]))  # pieces of 4 and 3 tokens
-    assert layout is not None
-    assert layout.shapes == ((2, 4),)
-    assert layout.source.tolist() == [0, 1, 2, 3, 4, 5, 6, 4]
-    assert layout.real.tolist() == [True] * 7 + [False]
-    assert layout.place.tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_window_shorter_than_a_piece_goes_hugging_face_s_way() -> None:

@@ -1,7 +1,5 @@
 """Runs that were stopped, killed, or left without room or with damaged files, and gone on from."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Pieces, layouts and the choice of a step's texts: worked by hand, and as laws."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -86,16 +84,6 @@ def test_the_tokens_read_are_those_of_the_export(examples: list[Example], coded:
     whole = encode_texts(coded, texts, start=start, end=2, length=10_000)
     rows = token_rows(coded, examples, start=start, end=2)
     assert [piece.ids.tolist() for piece in whole] == [list(row.input_ids) for row in rows]
-
-
-def test_epochs_follow_each_other_within_a_batch() -> None:
-    # 3 pieces, batches of 2: steps 1..3 hold two whole epochs, and step 2 the end of one and the beginning of the next
-    steps = [step_pieces(3, 2, s, seed=5) for s in (1, 2, 3)]
-    flat = [i for step in steps for i in step]
-    assert sorted(flat[:3]) == [0, 1, 2]
-    assert sorted(flat[3:]) == [0, 1, 2]
-    assert steps == [step_pieces(3, 2, s, seed=5) for s in (1, 2, 3)]
-    assert len(step_pieces(2, 7, 1, seed=0)) == 7  # a corpus smaller than a batch is read more than once
 
 
 @given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 6), st.integers(0, 9))

@@ -1,7 +1,5 @@
 """Training runs against a loop that a reader can check, with every engine and option, and how they fail."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

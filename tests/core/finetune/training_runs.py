@@ -1,7 +1,5 @@
 """A training of four steps on six short texts, for tests: its job's folder, what it said, and the program itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A small model's folder, for the tests of what is read from one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,15 +1,11 @@
 """A call has the same tokens wherever it is read or written, whatever a tokenizer merges around it."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -21,21 +17,17 @@ from tests.tiny import sentencepiece, tiny_lm, tokenizer
 from toolformer_core.decode.records import DecodeEvent, Finished, GenerationSettings
 from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.decode.toolformer import Toolformer
-from toolformer_core.diagnose.gold import read_gold
-from toolformer_core.embedded import MODEL
 from toolformer_core.errors import TokenizerError
 from toolformer_core.export.tokens import token_rows
 from toolformer_core.finetune.program import train
-from toolformer_core.finetune.recipe import Job, Recipe
+from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts
 from toolformer_core.lm.base import ScoreRequest
-from toolformer_core.lm.load import load_model, load_parts
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
 from toolformer_core.lm.tokens import encode, encode_following
 from toolformer_core.lm.windowing import ScoreSequence, score_requests
-from toolformer_core.records import Call, Example, ToolResponse
-from toolformer_core.syntax import call_pieces, interleave, linearize
-from toolformer_core.tools.calculator import Calculator
+from toolformer_core.records import Example, ToolResponse
+from toolformer_core.syntax import call_pieces
 
 MERGES = (" [Calculator(", "[Calculator(", " [Calculator(27", " [", "Calculator(", ") ->", " ->", "]", "].", "]\n\n")
 WORDS = ["Of 587 books 58 are lent, so", "so", "The sum is 27", "(it is", "1.5 times", "a\n"]
@@ -174,28 +166,3 @@ def test_a_tokenizer_whose_calls_no_decoding_finds_is_refused(tmp_path: Path) ->
     (tmp_path / "train.jsonl").write_text('{"text": "1 [Fake(1) -> 1] 1"}\n', encoding="utf-8")
     with pytest.raises(TokenizerError, match="cannot call tools"):
         train(Job(str(tmp_path / "model"), dev=None, device="cpu"), tmp_path)
-
-
-@pytest.mark.slow  # a training of 120 steps: a minute or two
-def test_a_model_whose_tokenizer_merges_a_call_learns_to_ask_the_tool(tmp_path: Path) -> None:
-    model, coded = load_parts(MODEL, "embedded", dtype=torch.float32)
-    coded.add_tokens([" [Calculator("])
-    model.resize_token_embeddings(len(coded))
-    model.save_pretrained(tmp_path / "base")
-    coded.save_pretrained(tmp_path / "base")
-    gold, lines, held = read_gold(), [], []
-    for document in gold.documents:
-        calls = [call for call in gold.calls.get(document.doc_id, ()) if call.tool == "calculator"]
-        written = [(c.position, linearize(Call("Calculator", c.input), c.value.split()[0])) for c in calls]
-        text = interleave(document.text, written)[0]
-        if written and len(held) < 6 and written[0][0] > 30:
-            held.append(text[: written[0][0]])  # up to the call, which is left to the model
-        elif written:
-            lines.append(json.dumps({"text": text}) + "\n")
-    (tmp_path / "train.jsonl").write_text("".join(lines), encoding="utf-8")
-    recipe = Recipe(steps=120, batch=4, learning_rate=6e-4, evaluate_every=120, sequence_length=256)
-    train(Job(str(tmp_path / "base"), dev=None, device="cpu", recipe=recipe), tmp_path)
-    writing = Toolformer(load_model(str(tmp_path / "model"), device="cpu"), [Calculator()])
-    written = writing.generate(held, GenerationSettings(max_new_tokens=8))
-    assert sum(len(one.calls) for one in written) >= 4
-    assert all(call.response for one in written for call in one.calls)

@@ -1,7 +1,5 @@
 """The engine's shortcuts give the plain computation's numbers: prompt cache, batches, forks, truncation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tiny import PROMPT, TEXTS, draw_by_hand, encode, plain_log_probs, sentencepiece, tiny_lm
@@ -46,17 +44,6 @@ def test_scan_equals_the_plain_computation(family: str) -> None:
     assert seen == set(range(len(TEXTS)))
 
 
-def test_a_trigger_of_two_tokens_is_a_product() -> None:
-    lm = tiny_lm(merged_trigger=False)
-    a, b = encode(lm, " [")
-    for scan in lm.scan(PROMPT, TEXTS[:2]):
-        for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
-            for position, log_p in zip(positions.tolist(), log_probs.tolist(), strict=True):
-                ids = sequence(lm, TEXTS[index], position)
-                plain = plain_log_probs(lm, ids)[-1, a] + plain_log_probs(lm, [*ids, a])[-1, b]
-                assert abs(float(plain) - log_p) < CLOSE
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_equal_the_plain_computation(family: str) -> None:
     lm = tiny_lm(family, token_budget=256)
@@ -95,17 +82,6 @@ def test_draws_equal_the_plain_computation(family: str, together: int, monkeypat
         for r, draw in zip(requests, scan.draw(requests, max_tokens=12, temperature=1.0), strict=True):
             ids = [*sequence(lm, TEXTS[r.text], r.position), *lm.hf_model.trigger]
             assert draw == draw_by_hand(lm, ids, r.seed, 12)
-
-
-def test_a_long_text_is_scanned_in_windows() -> None:
-    text = " ".join(f"In {1900 + i} there were {i} of them." for i in range(80))
-    lm = tiny_lm(context=256, token_budget=1024)
-    (scan,) = lm.scan(PROMPT, [text])
-    positions = scan.positions[0]
-    whole = [int(p) for p in positions]
-    assert whole == sorted(set(whole))
-    everything = next(iter(tiny_lm(context=8192).scan(PROMPT, [text]))).positions[0].tolist()
-    assert whole == everything  # every position of the text is scanned exactly once
 
 
 @pytest.mark.parametrize("words", [5, 30])
@@ -152,13 +128,3 @@ def test_a_draw_has_its_own_room_whoever_else_is_drawn() -> None:
         requests = [DrawRequest(i, 0, seed) for i in range(len(chosen)) for seed in range(8)]
         drawn.append(scan.draw(requests, max_tokens=200, temperature=1.0)[:8])
     assert drawn[0] == drawn[1]
-
-
-def test_without_a_first_token_the_first_word_has_no_probability() -> None:
-    lm = tiny_lm()
-    lm.hf_model.bos = None
-    plain, prefixed = lm.log_probs([ScoreRequest(z, TEXTS[0], 0, 5) for z in ("", " [QA(x) -> y]")])
-    assert np.isnan(plain[0])
-    assert np.isfinite(plain[1:]).all()
-    assert np.isfinite(prefixed).all()
-    assert len(plain) == len(prefixed) == 5

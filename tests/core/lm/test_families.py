@@ -1,9 +1,4 @@
-"""Models of many families, each with attention, positions or experts of its own, against the definition (`PlainLM`).
-
-What `lm.probe` lets through is to be right; what it refuses is in `test_refused`.
-"""
-
-from __future__ import annotations
+"""Models of many families, each with attention, positions or experts of its own, against the definition (`PlainLM`)."""
 
 from typing import Any
 
@@ -24,13 +19,6 @@ LLAMA: dict[str, Any] = {
 GROUPED: dict[str, Any] = {**LLAMA, "num_key_value_heads": 2}
 GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512}
 EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
-LATENT: dict[str, Any] = {  # keys and values through a bottleneck, keys longer than values
-    "q_lora_rank": 16,
-    "kv_lora_rank": 8,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-}
 FAMILIES: dict[str, dict[str, Any]] = {
     "BioGpt": LLAMA,
     "Bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "seq_length": 512},
@@ -39,31 +27,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "DeepseekV3": {
         **LLAMA,
         **EXPERTS,
-        **LATENT,
-        "num_key_value_heads": 4,
-        "n_routed_experts": 4,
-        "n_group": 2,
-        "topk_group": 1,
-        "first_k_dense_replace": 1,
+        **{"num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1},
+        # keys and values through a bottleneck, keys longer than values
+        **{"q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8},
     },
-    "Falcon": {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "multi_query": False,
-        "alibi": True,
-        "max_position_embeddings": 512,
-    },
+    "Falcon": {**LLAMA, "multi_query": False, "alibi": True},
     "GPTBigCode": GPT,
-    "GPTNeo": {
-        "hidden_size": 32,
-        "num_layers": 2,
-        "num_heads": 4,
-        "intermediate_size": 48,
-        "attention_types": [[["global", "local"], 1]],
-        "window_size": 24,
-        "max_position_embeddings": 512,
-    },
+    "GPTNeo": {**LLAMA, "attention_types": [[["global", "local"], 1]], "window_size": 24},
     "Gemma": {**GROUPED, "head_dim": 8},
     "Gemma3Text": {**GROUPED, "head_dim": 8, "sliding_window": 24},
     "Glm": {**GROUPED, "head_dim": 8},
@@ -71,14 +41,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Mixtral": {**GROUPED, "num_local_experts": 4},
     "Mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 512},
     "Nemotron": GROUPED,
-    "OPT": {
-        "hidden_size": 32,
-        "ffn_dim": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 512,
-        "word_embed_proj_dim": 32,
-    },
+    "OPT": {**LLAMA, "ffn_dim": 48, "word_embed_proj_dim": 32},
     "Olmo2": GROUPED,
     "Phi": LLAMA,
     "Phi3": GROUPED,

@@ -1,7 +1,5 @@
 """A GGUF file written here with a tiny Llama's weights is read as that model; other files are refused in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The output layer in pieces gives what it gives in one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

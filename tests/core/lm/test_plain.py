@@ -1,7 +1,5 @@
 """The engine answers what `PlainLM` answers, for every shape of model and every kind of batch."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any
@@ -271,9 +269,6 @@ class TestBudget:
         monkeypatch.setattr(lm.hf_model, "hidden", hidden)
         with pytest.raises(told, match=says):
             lm.log_probs(asked_of(TEXTS))
-
-
-# --- behind calls that are inserted into a text -----------------------------------------------------------------------
 
 
 FIRST = " [QA(Since when?) -> 1820]"

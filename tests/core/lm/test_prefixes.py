@@ -1,7 +1,5 @@
 """Whether draws may share a document's keys and values is tried in every precision; if not, a warning says so."""
 
-from __future__ import annotations
-
 import logging
 import re
 from functools import cache

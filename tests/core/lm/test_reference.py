@@ -1,7 +1,5 @@
 """How models are named: what kind of name it is, and what of one behind a server is a secret."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A model behind a server against the same model here: what is told is equal, what is not lies below its bound."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Which model a server serves, how many tokens it tells, and what is done when it does not answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -112,9 +110,8 @@ def test_a_model_that_is_not_served_names_those_that_are(server: FakeVllm, token
         describe_remote(name_of(server, tokenizer, "folder/other"))
 
 
-@pytest.mark.parametrize("told", [None, [None, {"5": 3}]])
-def test_a_server_without_prompt_logprobs(server: FakeVllm, tokenizer: str, told: object) -> None:
-    choices = {"choices": [{"prompt_logprobs": told}]}
+def test_a_server_without_prompt_logprobs(server: FakeVllm, tokenizer: str) -> None:
+    choices = {"choices": [{"prompt_logprobs": [None, {"5": 3}]}]}
     server.answers = [(200, json.dumps(answer).encode()) for answer in (server.models(), choices)]
     with pytest.raises(ModelError, match="answered without prompt_logprobs; is it a vLLM server"):
         describe_remote(name_of(server, tokenizer))

@@ -1,7 +1,5 @@
 """Where the tokens of a text lie: characters of several tokens, and what stands behind them."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer

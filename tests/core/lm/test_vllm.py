@@ -1,7 +1,5 @@
 """The vLLM backend against a server of our own on loopback that answers as vLLM does, from a model of this process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,12 +112,6 @@ def test_what_a_server_cannot_do_is_said_in_one_line(server: FakeVllm, answer: t
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_that_is_not_served(server: FakeVllm) -> None:
-    lm = VllmLM(tiny_lm("gpt2"), VllmServer(server.url, "folder/other"), name="x", digest="x")
-    with pytest.raises(ModelError, match="404 The model `folder/other` does not exist"):
-        lm.check()
-
-
 def test_a_user_names_the_server_in_front_of_the_model(server: FakeVllm, tmp_path: Path) -> None:
     hf_model = tiny_lm("gpt2").hf_model
     hf_model.model.save_pretrained(tmp_path)
@@ -134,9 +126,3 @@ def test_a_user_names_the_server_in_front_of_the_model(server: FakeVllm, tmp_pat
     assert whole == lm.digest
     assert weights != model_digests(str(tmp_path))[1]
     assert coded == model_digests(str(tmp_path))[2]
-
-
-@pytest.mark.parametrize("name", ["vllm+http://127.0.0.1:8000/v1", "vllm+127.0.0.1:8000#embedded", "vllm+http://x/v1#"])
-def test_a_server_without_a_model(name: str) -> None:
-    with pytest.raises(ModelError, match="write vllm\\+http://host:port/v1#model"):
-        model_folder(name)

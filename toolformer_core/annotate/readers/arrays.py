@@ -1,8 +1,7 @@
 """Reads a file that holds one JSON array, element by element, so that it takes only the memory of one.
 
-The array is split at the commas of its outermost level before anything is parsed. So a broken element does not affect
-the others, unless its quotes or brackets are unbalanced: then its end is unknown, and it is the last one. This module
-does not know what an element means.
+The array is split at the commas of its outermost level before anything is parsed, so a broken element does not affect
+the others, unless its quotes or brackets are unbalanced: then it is the last one.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ def _after_bracket(texts: Iterator[str]) -> Iterator[str]:
 
 
 def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
-    """Return an element of a JSON array as a row, or as a bad row with the reason."""
     raw, size = element.text.encode("utf-8", "surrogateescape"), element.characters
 
     def bad(reason: str, detail: str) -> BadRow:
@@ -93,9 +91,6 @@ def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
         return RawRow(element.line, json.loads(element.text), raw)
     except (ValueError, RecursionError) as exc:
         return bad("broken_json", str(exc)[:200])
-
-
-# --- where an element ends --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

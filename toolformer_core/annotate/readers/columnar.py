@@ -1,8 +1,7 @@
 """Reads rows from Parquet and Arrow files, in batches; a value that cannot be decoded costs its row, not the file.
 
-Binary values that are UTF-8 are texts, since Spark and Impala may write texts so; a map is a dict. The others stay.
-Before a value is taken out of a batch, the batch's memory is checked, because an offset out of bounds would end the
-process. pyarrow is imported on use. The module knows no column names and no JSON.
+Binary values that are UTF-8 are texts, since Spark and Impala may write texts so; a map is a dict. Before a value is
+taken out of a batch, the batch's memory is checked: an offset out of bounds would end the process.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ def _rows_of(batches: Iterator[tuple[Any, tuple[str, ...]]]) -> Iterator[RawRow 
 
 
 def _as_binary(column: Any) -> Any:
-    """Return a column over the same memory with binary in place of every string: bad text costs a row, not the file.
-
-    A column that Arrow cannot view in this way (e.g. an extension type inside a list) is returned unchanged.
-    """
+    """Return a column with binary in place of every string, where Arrow can view it so: bad text costs a row."""
     import pyarrow as pa
 
     if isinstance(column, pa.ExtensionArray):  # it cannot be viewed, but its storage can

@@ -1,12 +1,6 @@
 """Which column of a row holds the text, the URL and the date, and how they are read.
 
-    | what    | columns, in this order of preference                                   | as in                   |
-    |---------|------------------------------------------------------------------------|-------------------------|
-    | text    | text, raw_content, content                                             | C4, Dolma; CCNet        |
-    | url     | url, metadata.url, metadata.WARC-Target-URI, and id if it is a URL     | C4, CCNet; Dolma        |
-    | created | created, timestamp, date_download, metadata.date_download, date        | Dolma; C4; CCNet        |
-
-A dotted name reaches into an object. Nothing here knows files or formats.
+A dotted name reaches into an object.
 """
 
 from __future__ import annotations
@@ -32,8 +26,6 @@ Columns = Mapping[str, Any]  # a row by column
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns that may hold text, URL and date, each in order of preference."""
-
     text: tuple[str, ...]
     url: tuple[str, ...]
     created: tuple[str, ...]
@@ -92,11 +84,7 @@ _EPOCH = re.compile(r"\s*1\d{9}(?:\d{3})?(?:\.\d+)?\s*")
 
 
 def iso_date(value: Any) -> str | None:
-    """Return the ISO date of a timestamp in one of the usual forms, or None.
-
-    Among those are seconds and milliseconds since 1970, as numbers or (from 2001 to 2033) as text, and a date in words
-    like `November 28, 2016`.
-    """
+    """Return the ISO date of a timestamp: ISO, RFC 2822, words, (milli)seconds since 1970 (as text from 2001 on)."""
     if isinstance(value, datetime.date):  # also matches datetime, its subclass
         return value.isoformat()[:10]
     try:

@@ -11,8 +11,7 @@
     | /2016.11.28/                   | the date | dots only as a whole part of the path, two digits each     |
     | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look like this                             |
     | ?id=20161128                   | no date  | it is an identifier                                        |
-    | 2012/08/10-things              | no date  | the number belongs to the title                            |
-    | covid-19-march-2020            | no date  | the number belongs to the title                            |
+    | covid-19-march-2020            | no date  | the number belongs to the title, as in 2012/08/10-things   |
 
 Years lie between 1990 and 2100; a month without a day is not a date. Of several dates in a URL the first one counts.
 """

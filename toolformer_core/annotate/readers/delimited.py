@@ -1,9 +1,8 @@
 """Reads CSV and TSV: the first record names the columns, each other record is a row of texts.
 
-Fields are taken apart by Python's `csv` module: quotes around a field that holds the delimiter, a quote (doubled) or a
-line end. Where a record ends is found here first, with the module's own rules, so that a record is never held beyond
-the limit and a broken one costs no other. A quote that opens a field and is never closed takes the rest of the
-file with it: one bad row, `truncated`.
+Python's `csv` module takes fields apart; where a record ends is found here, with the module's own rules, so that a
+record is never held beyond the limit and a broken one costs no other. A quote that opens a field and is never closed
+takes the rest of the file with it: one bad row, `truncated`.
 
     | delimiter | in                                                                       |
     |-----------|--------------------------------------------------------------------------|
@@ -12,11 +11,8 @@ file with it: one bad row, `truncated`.
     | comma     | every other .csv                                                         |
     | any       | a file whose first line is `sep=` and the delimiter, as Excel writes it  |
 
-The first 64 KiB decide two things for the whole file. If a carriage return without a line feed ends its lines, that
-is the line end. If a quoted field holds a quote after a backslash, where a doubled one should be, backslashes escape
-quotes, and before a quote themselves.
-
-Every file is taken to have a header, its first record. A row's line is the one on which its record starts.
+The first 64 KiB decide for the whole file whether a carriage return alone ends its lines, and whether backslashes
+escape quotes (a quoted field holds a quote after a backslash, where a doubled one should be).
 """
 
 from __future__ import annotations
@@ -149,11 +145,7 @@ def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:
 def records_of(
     chunks: Iterator[bytes], delimiter: bytes, max_bytes: int, line_end: bytes = b"\n"
 ) -> Iterator[tuple[int, bytes | BadRow]]:
-    """Split chunks at the line ends that end a record, and yield the line on which each starts, from 1.
-
-    As in the `csv` module, a quote opens a field only at its start, and a quoted field is over at a quote that is not
-    doubled.
-    """
+    """Split chunks at the line ends that end a record for the `csv` module; yield the line on which each starts."""
     escaped = re.escape(delimiter)
     end_of_field = re.compile(b"[" + escaped + line_end + b"]")
     plain_fields = re.compile(b'(?:(?!")[^' + escaped + line_end + b"]*+" + escaped + b")*+")

@@ -1,25 +1,14 @@
 """Which file of a corpus is read by which module, and which files of a folder count.
 
-    | format        | files                                          | module      | one row is                  |
-    |---------------|------------------------------------------------|-------------|-----------------------------|
-    | lines         | .jsonl .ndjson                                 | `lines`     | a line                      |
-    | json          | .json                                          | `arrays`    | an element, or else a line  |
-    | parquet       | .parquet                                       | `columnar`  | a row                       |
-    | arrow         | .arrow                                         | `columnar`  | a row                       |
-    | warc          | .warc .wet                                     | `warc`      | a record that holds a page  |
-    | wikipedia     | .xml, and .xml-p1p41242 of a dump in parts     | `mediawiki` | a page                      |
-    | csv           | .csv .tsv                                      | `delimited` | a record below the header   |
-    | text          | .txt                                           |             | the file                    |
-
 All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that cannot be read becomes a `BadRow` with
-its reason. A file that is damaged or ends too early yields one last `BadRow`; the rows before it are valid. Nothing
-here knows which column holds the text, or what a document is. Packages that a format needs are imported on use.
+its reason; a file that is damaged or ends too early yields one last `BadRow`. Packages of a format are imported on use.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,22 +19,14 @@ from toolformer_core.annotate.readers.delimited import delimited_rows
 from toolformer_core.annotate.readers.lines import BOM, LineRange, json_rows
 from toolformer_core.annotate.readers.raw_rows import BadRow, RawRow, printable
 from toolformer_core.annotate.readers.warc import warc_rows
-from toolformer_core.compression import COMPRESSIONS, TruncatedError, open_chunks, without_compression
+from toolformer_core.compression import COMPRESSIONS, open_chunks, without_compression
 from toolformer_core.errors import CorpusError, UsageError
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.mediawiki import Article, NotADumpError, pages
+from toolformer_core.scanner import Scanner
 
-_FORMATS = {
-    ".jsonl": "lines",
-    ".json": "json",
-    ".ndjson": "lines",
-    ".warc": "warc",
-    ".wet": "warc",
-    ".xml": "wikipedia",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "text",
-}
+_FORMATS = {".jsonl": "lines", ".json": "json", ".ndjson": "lines", ".warc": "warc", ".wet": "warc"}
+_FORMATS |= {".xml": "wikipedia", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _UNCOMPRESSED = {".parquet": "parquet", ".arrow": "arrow"}
 EXTENSIONS = f"{' '.join(_FORMATS)} (also with {' '.join(COMPRESSIONS)}) {' '.join(_UNCOMPRESSED)}"
 
@@ -77,11 +58,7 @@ def rank(form: str) -> int:
 
 
 def check_packages(files: Iterable[Path]) -> None:
-    """Check that the packages which these files need are installed.
-
-    Raises:
-        UsageError: one is not; the message has the command that installs it.
-    """
+    """Raise a UsageError, with the command that installs it, if a package that these files need is missing."""
     for form in sorted({form for file in files if (form := format_of(file)) in _PACKAGES}):
         for package in _PACKAGES[form]:
             if not is_installed(package):
@@ -111,14 +88,10 @@ def dataset_files(folder: Path) -> list[Path] | None:
 def rows_of(
     path: Path, max_line_bytes: int, columns: frozenset[str] | None = None, part: LineRange | None = None
 ) -> Iterator[RawRow | BadRow]:
-    """Yield the rows of one file.
+    """Yield the rows of one file that `format_of` knows; of a file that `is_divisible`, those of a part.
 
-    Args:
-        path: a file that `format_of` knows.
-        max_line_bytes: a longer row is skipped without being held in memory; a page of a WARC file or a dump may take
-            8 MiB in any case.
-        columns: the columns to read of a columnar file; None for all.
-        part: the range to read of a file that `is_divisible`; None: all of it.
+    A row longer than `max_line_bytes` is skipped without being held in memory; a page of a WARC file or a dump may take
+    8 MiB in any case. Of a columnar file these columns are read, None for all.
     """
     match format_of(path):
         case "parquet":
@@ -140,27 +113,15 @@ def rows_of(
 
 
 def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the row of a text file: the whole file, in a column `text`.
-
-    It loses a byte order mark and the end of its last line, and nothing else. One longer than `max_bytes` is bad, and
-    is not held.
-    """
-    parts: list[bytes] = []
-    size = 0
+    """Yield the row of a text file: all of it but a byte order mark and the last line's end, in a column `text`."""
     with closing(open_chunks(path)) as chunks:
-        try:
-            for chunk in chunks:
-                size += len(chunk)
-                if size <= max_bytes:
-                    parts.append(chunk)
-        except TruncatedError as exc:
-            yield BadRow(1, "truncated", str(exc), printable(b"".join(parts)))
-            return
-    data = b"".join(parts)
-    if size > max_bytes:
-        yield BadRow(1, "too_long", f"a file of {size} bytes", printable(data))
+        scanner = Scanner(chunks)
+        found = scanner.next_bytes(sys.maxsize, max_bytes)
+    if scanner.damage or found.size > max_bytes:
+        reason = ("truncated", scanner.damage) if scanner.damage else ("too_long", f"a file of {found.size} bytes")
+        yield BadRow(1, *reason, printable(found.kept))
         return
-    text = data.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM)
+    text = found.kept.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM)
     try:
         yield RawRow(1, {"text": text.decode("utf-8")}, text)
     except UnicodeDecodeError as exc:
@@ -168,10 +129,6 @@ def _text_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
 
 
 def _wikipedia_rows(path: Path, max_page_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the pages of a dump (see `mediawiki`), with the columns `title`, `text`, `url` and `timestamp`.
-
-    A dump of pages' whole histories gives the newest text of each page, if its history is short enough to be held.
-    """
     try:
         for page in pages(path, max_page_bytes):
             if isinstance(page, Article):

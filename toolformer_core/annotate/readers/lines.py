@@ -1,7 +1,4 @@
-"""Reads JSON lines, all of a file or a range of it, and cuts a stream into lines.
-
-Of a line that is too long only the start is held.
-"""
+"""Reads JSON lines, all of a file or a range of it, and cuts a stream into lines."""
 
 from __future__ import annotations
 
@@ -28,12 +25,10 @@ class LineRange:
     lines_before: int  # line feeds before `start`
 
     def first_line(self, path: Path) -> int:
-        """Return the number of its first line, from 1."""
         with path.open("rb") as file:
             return self.lines_before + 1 + (_next_line(file, self.start) > self.start)
 
     def chunks(self, path: Path) -> Generator[bytes]:
-        """Yield its bytes."""
         with path.open("rb") as file:
             end = _next_line(file, self.end)
             file.seek(_next_line(file, self.start))
@@ -52,7 +47,6 @@ def _next_line(file: BinaryIO, at: int) -> int:
 
 
 def json_rows(path: Path, max_line_bytes: int, part: LineRange | None = None) -> Iterator[RawRow | BadRow]:
-    """Yield the rows of a file of JSON lines, or of a range of it."""
     first = part.first_line(path) if part is not None else 1
     with closing(part.chunks(path) if part is not None else open_chunks(path)) as chunks:
         for number, line in lines_of(chunks, max_line_bytes, first):
@@ -72,10 +66,7 @@ def json_rows(path: Path, max_line_bytes: int, part: LineRange | None = None) ->
 
 
 def lines_of(chunks: Iterator[bytes], max_bytes: int, number: int = 1) -> Iterator[tuple[int, bytes | BadRow]]:
-    """Split chunks at line feeds, holding at most one chunk and one line of `max_bytes` in memory.
-
-    Lines are numbered from `number`.
-    """
+    """Split chunks at line feeds, holding at most one chunk and one line of `max_bytes`; lines count from `number`."""
     size = 0
     parts: list[bytes] = []  # of the current line
 

@@ -1,7 +1,4 @@
-"""The rows that corpus readers yield: rows that could be read, and rows that could not, with the reason.
-
-A raw row is a JSON value or a dict by column. Nothing here knows which column holds the text, or what a document is.
-"""
+"""The rows that corpus readers yield: rows that could be read, and rows that could not, with the reason."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ _RAW_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """A row that could be read: a JSON value, or a dict by column."""
-
     line: int  # from 1
     value: Any
     source_bytes: bytes | None = None  # the line as the file holds it; None for columnar files
@@ -23,7 +18,6 @@ class RawRow:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the row, or of the file it comes from."""
         return self.columns or (tuple(map(str, self.value)) if isinstance(self.value, dict) else ())
 
     @property
@@ -36,8 +30,6 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that could not be read."""
-
     line: int
     reason: str  # blank | broken_json | not_utf8 | too_long | truncated
     detail: str

@@ -1,32 +1,23 @@
 """Reads WARC files, as crawlers write them, and WET files, their texts: one page is a row.
 
-    | record                                    | read as                                                           |
-    |-------------------------------------------|-------------------------------------------------------------------|
-    | response with status 200 and HTML         | the page's main text                                              |
-    | resource that is HTML                     | the same                                                          |
-    | conversion (WET)                          | its text, without the end of its last line                        |
-    | warcinfo, request, metadata               | nothing: they tell of other records and are no rows               |
+A page is the main text of HTML, in a response with status 200 or a resource, or the text of a conversion record (WET)
+without the end of its last line. Records that tell of others (warcinfo, request, metadata) are no rows.
 
-    | a row is bad for | because                                                                             |
+    | a row is bad for | because (not_utf8, too_long and truncated as in `ingest`)                           |
     |------------------|-------------------------------------------------------------------------------------|
     | http_status      | the server's answer is no page, but a redirect or an error                          |
     | not_html         | it is an image, a script, a plain text, or no HTTP at all                           |
     | not_a_page       | it only refers to another record (revisit), or is a part of one (continuation)      |
     | broken_record    | its headers cannot be read, or its payload cannot be decoded                        |
     | broken_html      | its tags are nested more than 2,000 deep                                            |
-    | not_utf8         | a conversion record's text is not UTF-8                                             |
-    | too_long         | the record, or the payload decompressed, is longer than the limit                   |
-    | truncated        | the file ends inside a record, or is damaged: once, all records before are kept     |
 
-What crawlers write wrongly is read all the same. A payload that is decoded, though its headers name a coding (Common
-Crawl before August 2018), is taken as it is. Up to two bytes by which a record is longer than it says (CC-MAIN-2018-34)
-belong to it. An address loses angle brackets around it. Lines may end in a line feed alone.
+What crawlers write wrongly is read all the same: a payload that is decoded, though its headers name a coding (Common
+Crawl before August 2018); up to two bytes by which a record is longer than it says (CC-MAIN-2018-34); angle brackets
+around an address; lines that end in a line feed alone.
 
-The main text is what resiliparse (extra `warc`) takes for it: without navigation, headers, footers, comments, forms and
-pictures' descriptions, with a line per block and bullets before the items of lists. A page's encoding is the one that
-HTTP names, else UTF-8 if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD, as
-in a browser. Records are parsed by fastwarc, each by itself: where one ends is found here, from its Content-Length, so
-that a broken record costs no other and a file cut short is noticed.
+The main text is what resiliparse (extra `warc`) takes for it. A page's encoding is the one that HTTP names, else UTF-8
+if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD. Records are parsed by
+fastwarc, each by itself: where one ends is found here, so that a broken record costs no other.
 """
 
 from __future__ import annotations
@@ -61,10 +52,7 @@ _SINGLE = frozenset(  # they need no end tag
 
 
 def warc_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
-    """Yield the pages of a WARC or WET file, with the columns `text`, `url` and `date`; a row's line is its record's.
-
-    A record longer than `max_bytes`, or with a longer payload, is skipped without being held.
-    """
+    """Yield the pages of a WARC or WET file: `text`, `url`, `date`. No record or payload over `max_bytes` is held."""
     with closing(open_chunks(path)) as chunks:
         scanner = Scanner(chunks)
         while start := _skip_blank(scanner):
@@ -103,10 +91,7 @@ def _skip_blank(scanner: Scanner) -> bytes:
 
 
 def _header(scanner: Scanner) -> tuple[bytes, bool]:
-    """Return the lines of a header with the line ends that are prescribed, and whether a blank line ended it.
-
-    If it is too long, what comes after is no longer a part of it.
-    """
+    """Return a header's lines, their ends as prescribed, and whether it ended, by a blank line or as it is too long."""
     lines: list[bytes] = []
     size = 0
     while size <= _HEADER_BYTES:

@@ -9,9 +9,8 @@
     | T-REx triples         | our phrase for the relation                       | `obj_label`                          |
     | TempLAMA              | `query`                                           | `answer[].name`, `answer[].aliases`  |
 
-A statement is used if it holds one mask, followed only by punctuation (§4.2.1), because the model reads from left to
-right; any other row is rejected as `mask_not_last`. There is one example per fact: the hub has one row per sentence,
-and the first suitable sentence is used. TempLAMA only gives a year; the date is set to July 1, the middle of the year.
+A statement is used if it holds one mask, followed only by punctuation (§4.2.1); any other row is `mask_not_last`. There
+is one example per fact. TempLAMA only gives a year; the date is set to July 1, the middle of the year.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ def relations() -> dict[str, str]:
 
 
 def lama(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of LAMA in any of the releases above."""
     label = text_of(row, "obj_label")
     aliases = texts_in(optional(row, "obj_aliases"))
     relation = _relation(row, source)
@@ -60,7 +58,6 @@ def lama(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def templama(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of TempLAMA."""
     query = text_of(row, "query").strip()
     if (prefix := _before(query, _BLANK)) is None:
         raise BadRowError("mask_not_last", f"{_BLANK} must stand once, at the end: {query[-100:]}")

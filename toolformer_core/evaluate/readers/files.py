@@ -10,7 +10,7 @@
     | NAME.deu with NAME.eng     | sentences, and their translations on the same lines (Tatoeba)          |
 
 A JSON array is read element by element, so a broken element usually does not affect the others, and every row has its
-line. Keys are lower-cased: `Question` and `question` are the same. This module does not know what a row means.
+line. Keys are lower-cased.
 """
 
 from __future__ import annotations
@@ -50,13 +50,8 @@ _Values = Iterator[tuple[int, Any] | RejectedRow]
 def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     """Return the files of a benchmark, sorted; in a folder, all files below it with a known suffix and matching name.
 
-    Empty files are skipped, so that an empty file with a matching name does not hide the others.
-
-    Args:
-        names: globs of file names; the first one that matches any file is used. The name of a single file is ignored.
-
-    Raises:
-        CorpusError: there is no such path, the suffix is unknown, or the folder holds no such file.
+    Empty files are skipped. Of the globs `names` the first one that matches any file of a folder is used. A CorpusError
+    if there is no such path, the suffix is unknown, or the folder holds no such file.
     """
     if path.is_file():
         if not _is_benchmark(path):
@@ -78,11 +73,7 @@ def _is_benchmark(path: Path) -> bool:
 def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
     """Return the file of sentences, with its suffix (`.deu`), and the one of their translations, of the same name.
 
-    Args:
-        path: a folder that holds one such pair, or one of its files.
-
-    Raises:
-        CorpusError: there is no pair, or more than one.
+    The path is a folder that holds one such pair, or one of its files; a CorpusError if there is not exactly one pair.
     """
     if not path.exists():
         raise CorpusError(f"no such benchmark file or folder: {path}")
@@ -106,10 +97,7 @@ def translation_rows(sentences: Path, translations: Path) -> Iterator[Located]:
 
 
 def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | RejectedRow]:
-    """Yield the rows of one file with their lines, and the rows that could not be read.
-
-    `nested` returns the rows inside an element that holds several, or None if the element is itself a row.
-    """
+    """Yield the rows of one file, or those that `nested` finds inside its elements, with lines, and what is no row."""
     kind = Path(without_compression(path.name.lower())).suffix
     for located in _document_rows(path, kind) if kind in (".json", ".xml", ".tsv") else _table_rows(path):
         if isinstance(located, RejectedRow):
@@ -119,7 +107,6 @@ def file_rows(path: Path, nested: Nested | None = None) -> Iterator[Located | Re
 
 
 def _rows_in(line: int, value: Any, nested: Nested | None) -> Iterator[Located | RejectedRow]:
-    """Yield the rows of an element: itself, or those inside it."""
     inner = nested(value) if nested is not None else None
     for row in (value,) if inner is None else inner:
         if isinstance(row, dict):
@@ -138,14 +125,11 @@ def _lowered(row: dict[Any, Any]) -> BenchmarkRow:
 
 
 def _table_rows(path: Path) -> _Values:
-    return (_value_of(row) for row in rows_of(path, _MAX_LINE_BYTES) if isinstance(row, RawRow | BadRow))
+    return map(_value_of, rows_of(path, _MAX_LINE_BYTES))
 
 
 def _value_of(row: RawRow | BadRow) -> tuple[int, Any] | RejectedRow:
     return RejectedRow(row.line, row.reason, row.detail) if isinstance(row, BadRow) else (row.line, row.value)
-
-
-# --- whole documents --------------------------------------------------------------------------------------------------
 
 
 def _document_rows(path: Path, kind: str) -> _Values:
@@ -231,15 +215,8 @@ def _tsv_rows(text: str) -> _Values:
             yield RejectedRow(line, "wrong_columns", f"{len(cells)} columns; a row is a question, a tab, its answers")
 
 
-# --- the hub ----------------------------------------------------------------------------------------------------------
-
-
 def hub_rows(hub: Hub, nested: Nested | None = None) -> Iterator[Located | RejectedRow]:
-    """Yield the rows of a hub data set with their numbers.
-
-    Raises:
-        CorpusError: the package `datasets` is missing, or the hub or the data set cannot be reached.
-    """
+    """Yield the rows of a hub data set with their numbers; a CorpusError if it cannot be read."""
     remedy = "give the benchmark's file with --path"
     try:
         from datasets import load_dataset

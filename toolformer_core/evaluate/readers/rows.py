@@ -20,8 +20,8 @@
 | any       | JSON lines, see `jsonl_item`  | prompt, or query               | answers, a list or one text           |
 
 A word problem whose answer is not one number (ASDiv's ratios, names, clock times and pairs) is rejected as
-`not_one_number`, because the paper's rule needs one. Texts stay as published, including SVAMP's missing full stops and
-MAWPS' spaces before commas. A reader gets the task's name, the row and the file's name, and raises `BadRowError`.
+`not_one_number`, because the paper's rule needs one. Texts stay as published. A reader gets the task's name, the row
+and the file's name, and raises `BadRowError`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,7 @@ _MAX_DIGITS = 60  # of a number inserted into a problem; no word problem has a l
 _DECIMALS = 6  # of an answer stored as a binary fraction: 3.3333333333333335 means 10/3
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def optional(row: BenchmarkRow, *names: str) -> Any:
-    """Return the first of the values that exists and is not None."""
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
@@ -91,9 +87,6 @@ def _list_in(text: str) -> list[Any] | None:
             if isinstance(value, list):
                 return value
     return None
-
-
-# --- items and queries as JSON lines ----------------------------------------------------------------------------------
 
 
 def jsonl_item(task: str, row: BenchmarkRow, source: str) -> Item:
@@ -141,18 +134,13 @@ def _date(row: BenchmarkRow) -> str | None:
         raise BadRowError("no_date", str(exc)) from exc
 
 
-# --- questions and translations ---------------------------------------------------------------------------------------
-
-
 def open_question(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of WebQS, NQ or TriviaQA."""
     text = text_of(row, "question", "qtext", "utterance")
     item_id = optional(row, "id", "qid", "questionid", "question_id")
     return item_of(task, question(text), _answers(row), item_id=item_id)
 
 
 def about_paragraph(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a question of MLQA with its paragraph."""
     prompt = paragraph_question(text_of(row, "context"), text_of(row, "question"))
     return item_of(task, prompt, _answers(row), item_id=optional(row, "id"))
 
@@ -187,18 +175,13 @@ def _answers(row: BenchmarkRow) -> list[str]:
 
 
 def sentence(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a sentence with its translation; see `files.translation_rows`."""
     for name, reason, what in (("sentence", "no_sentence", "line"), ("english", "no_answer", "translation")):
         if not (row[name] or "").strip():
             raise BadRowError(reason, f"the {what} is blank, or the file ends before the other one")
     return item_of(task, translation(row["sentence"]), [row["english"]], item_id=row["id"])
 
 
-# --- word problems ----------------------------------------------------------------------------------------------------
-
-
 def asdiv_svamp(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of ASDiv or SVAMP: a body, a question and an answer."""
     body = optional(row, "body")
     return item_of(
         task,
@@ -210,7 +193,6 @@ def asdiv_svamp(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def mawps(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of MAWPS in any of its releases."""
     original = row.get("original")
     if isinstance(original, dict):  # a fold stores the repository's row here, beside its own text with placeholders
         row = {**row, **{str(name).lower(): value for name, value in original.items()}}
@@ -224,7 +206,6 @@ def mawps(task: str, row: BenchmarkRow, source: str) -> Item:
 
 
 def gsm8k(task: str, row: BenchmarkRow, source: str) -> Item:
-    """Read a row of GSM8K."""
     solution = text_of(row, "answer").strip()
     _, mark, number = solution.rpartition("####")
     if not mark:

@@ -6,9 +6,8 @@
     | any other .txt .raw .tokens | the whole file                                                                 |
     | JSON lines, Parquet, ...    | one per row, by `annotate.ingest`: the same columns and the same rejections    |
 
-WikiText in rows (the hub has one line per row) is joined before it is cut. Texts are used as they are, including ` @-@
-` and `<unk>`. Where WikiText breaks a formula over lines, ` = 1 henry ... = ` looks like a title; it is not one if the
-line before ends inside a sentence that the line after continues.
+WikiText in rows (the hub has one line per row) is joined before it is cut. Where WikiText breaks a formula over lines,
+` = 1 henry ... = ` is no title: the line before ends inside a sentence that the line after continues.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ def text_items_from_hub(task: str, hub: Hub) -> Iterator[Item | RejectedRow]:
 
 
 def wikitext_articles(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Cut WikiText into articles; yield the first line of each, from 1, and its text.
-
-    Text before the first title is a separate article, unless it is blank.
-    """
+    """Cut WikiText into articles and what precedes them; yield the first line of each, from 1, and its text."""
     all_lines = [line.rstrip("\n") for line in lines]
     starts = [0] + [i for i in range(1, len(all_lines)) if _is_title(all_lines, i)] + [len(all_lines)]
     for start, end in itertools.pairwise(starts):

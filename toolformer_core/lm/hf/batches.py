@@ -17,13 +17,11 @@ KeyValues = list[tuple[torch.Tensor, torch.Tensor]]  # per layer, (B, H, T, D) e
 
 
 def key_values(cache: DynamicCache) -> KeyValues:
-    """Return the keys and values in a cache, per layer."""
     layers: list[Any] = list(cache.layers)
     return [(layer.keys, layer.values) for layer in layers]
 
 
 def pad(rows: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad rows on the right; return ids and mask, (B, T) each."""
     ids = np.zeros((len(rows), max(len(r) for r in rows)), dtype=np.int64)
     mask = np.zeros_like(ids)
     for b, r in enumerate(rows):
@@ -33,10 +31,7 @@ def pad(rows: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[torch.
 
 
 def by_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Split the indices of lengths into batches of at most `budget` tokens, padding included; best if ascending.
-
-    A single row longer than the budget is a batch of its own.
-    """
+    """Split the indices of lengths into batches of at most `budget` tokens, padding included, of at least one row."""
     batch: list[int] = []
     longest = 0
     for i, length in enumerate(lengths):
@@ -62,11 +57,7 @@ def hidden_states(hf_model: HFModel, rows: Sequence[NDArray[np.int64]]) -> Itera
 def fork(
     prefixes: Sequence[KeyValues], rows: Sequence[int], lengths: Sequence[int]
 ) -> tuple[DynamicCache, torch.Tensor]:
-    """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into row r of a new cache, aligned to the right.
-
-    Returns:
-        The cache, of R rows and max(lengths) columns, and its mask (R, max(lengths)).
-    """
+    """Copy the first `lengths[r]` keys and values of prefix `rows[r]` into row r of a new cache, aligned right."""
     longest = max(lengths)
     mask = torch.zeros(len(rows), longest, dtype=torch.long, device=prefixes[0][0][0].device)
     for r, length in enumerate(lengths):
@@ -85,5 +76,4 @@ def fork(
 
 
 def one_row(kv: KeyValues, row: int) -> KeyValues:
-    """Return the keys and values of one row, (1, H, T, D) per layer, as views."""
     return [(keys[row : row + 1], values[row : row + 1]) for keys, values in kv]

@@ -1,15 +1,11 @@
 """The transformers backend: any Hugging Face causal LM behind the `LanguageModel` protocol.
 
-One forward pass gives many results. A tool's prompt is computed once, and every document shares its keys and values.
-One pass over a document gives p(" [") at every position, and its draws start from that pass's keys and values. A plain
-text is scored once for all its positions (`windowing`). Every shortcut gives the plain computation's numbers; the tests
-compare.
-
-    sequence of a scan       [bos] head | x tail | x                   positions are those of the second x
+A tool's prompt is computed once, and every document shares its keys and values. One pass over a document gives p(" [")
+at every position, and its draws start from that pass's keys and values. A plain text is scored once for all its
+positions (`windowing`). Every shortcut gives the plain computation's numbers; the tests compare.
 
 The keys and values of a scan are kept for its draws as far as the budgets allow; of a long document, those of its first
-windows. For the other windows they are computed again when a draw needs them, so that the memory a document takes does
-not grow with its length. This module knows no tools, thresholds or weights of a loss.
+windows. For the other windows they are computed again when a draw needs them.
 """
 
 from __future__ import annotations
@@ -55,15 +51,10 @@ class TransformersLM:
 
     @property
     def tokens(self) -> int:
-        """Tokens processed so far, padding included."""
         return self.hf_model.tokens
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel.scan`. Texts are batched shortest first; all windows of a text are in the same scan.
-
-        Raises:
-            ModelError: prompt and call leave too little of the context for a document.
-        """
+        """See `LanguageModel.scan`. Texts are batched shortest first; all windows of a text are in the same scan."""
         return self._scans(prompt, texts)
 
     def _scans(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[HFScan]:
@@ -72,11 +63,7 @@ class TransformersLM:
     def call_at_end(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = ""
     ) -> list[Draw | None]:
-        """Write the most likely call after each text, after the prompt's head; its tail is left out.
-
-        No text is empty; one that does not fit into the context gives None. The head's keys and values are computed
-        once. `name` is as in `Scan.draw`.
-        """
+        """Write the most likely call after each text, after the prompt's head alone; None: it does not fit."""
         out: list[Draw | None] = [None] * len(texts)
         for scan in _scan_windows(self.hf_model, prompt, windows_at_end(self.hf_model, prompt, texts)):
             requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]
@@ -124,9 +111,6 @@ class TransformersLM:
             out.append((i, np.concatenate([unknown, log_p[at : at + n]])))
             at += n
         return out
-
-
-# --- scans ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -256,11 +240,7 @@ def _scan_batch(hf_model: HFModel, head: _Head, by_text: dict[int, list[Window]]
 def _run_pass(
     hf_model: HFModel, windows: Sequence[Window], head: _Head, *, kv_only: bool = False
 ) -> tuple[list[NDArray[np.float32]], KeyValues]:
-    """Run one pass over windows after the shared head.
-
-    Returns:
-        Per window log p(" [") at its positions, (n,) each, none with `kv_only`; and the keys and values.
-    """
+    """Return per window log p(" [") at its positions, (n,) each, none with `kv_only`; and the keys and values."""
     ids, _ = pad([w.ids for w in windows], hf_model.device)
     n, (head_length, head_kv) = len(windows), head
     cache = DynamicCache(ddp_cache_data=[(k.expand(n, -1, -1, -1), v.expand(n, -1, -1, -1)) for k, v in head_kv])

@@ -1,13 +1,9 @@
 """The output layer, computed in blocks of the vocabulary: log p of given tokens, the most likely token, a draw.
 
-A draw may be restricted to a few tokens; their logits alone are then computed.
-
 The logits of a batch, (N, V) in float32, are the largest tensor of a language model, and no caller needs all of them.
 Here a block of them is computed, reduced to sums while it is in the processor's cache, and overwritten by the next. A
-draw finds its token by those sums and computes the few logits around it again. On a GPU the blocks are large.
-
-This module knows no sequences, seeds or texts. An output layer that is more than a matrix (an adapter, offloaded
-weights) is called as it is, for all logits of some rows at a time.
+draw finds its token by those sums and computes the few logits around it again; one restricted to a few tokens computes
+theirs alone. An output layer that is more than a matrix (an adapter, offloaded weights) is called as it is.
 """
 
 from __future__ import annotations
@@ -24,11 +20,7 @@ _MAX_LOGITS = 1 << 26  # logits at a time if they are computed in one block
 
 
 class LMHead:
-    """The output layer of a model.
-
-    Args:
-        model: an `AutoModelForCausalLM`; its output layer is looked up at every call.
-    """
+    """The output layer of an `AutoModelForCausalLM`, looked up at every call."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -58,13 +50,9 @@ class LMHead:
         return torch.cat(out)
 
     def draw(self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float) -> torch.Tensor:
-        """Draw one token per u: the first token at which the cumulative distribution exceeds u.  (M,)
+        """Draw one token per u, float64 in [0, 1): the first at which the cumulative distribution exceeds u.  (M,)
 
-        Args:
-            hidden: (N, D).
-            owner: for each draw the index of its hidden state, ascending (M,).
-            u: for each draw a number in [0, 1), float64 (M,).
-            temperature: divides the logits, > 0.
+        For each draw, `owner` is the index of its hidden state (N, D), ascending; the temperature is above 0.
         """
         of_chunk = [(a, b, (owner >= a) & (owner < b)) for a, b in self._chunks(hidden)]
         return torch.cat([self._draw(hidden[a:b], owner[own] - a, u[own], temperature) for a, b, own in of_chunk])
@@ -81,12 +69,7 @@ class LMHead:
     def draw_among(
         self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float, tokens: torch.Tensor
     ) -> torch.Tensor:
-        """Draw one token per u, as `draw` does, from the distribution restricted to some tokens.  (M,)
-
-        Args:
-            temperature: divides the logits; 0 takes the most likely of the tokens.
-            tokens: ascending (n,), at least one.
-        """
+        """Draw as `draw`, restricted to some ascending tokens (n,); temperature 0 takes the likeliest.  (M,)"""
         logits = torch.cat([self._logits_of(hidden[first:last], tokens) for first, last in self._chunks(hidden)])
         if temperature == 0:
             return tokens[logits.argmax(1)][owner]
@@ -162,10 +145,9 @@ class LMHead:
         return logits if bias is None else logits + bias[tokens].float()
 
     def _sums(self, hidden: torch.Tensor, temperature: float, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sum exp(logit / temperature - top) over every `width` tokens, or over a block if that is smaller.
+        """Sum exp(logit / temperature - top) over every `width` tokens, or over a block if that is smaller (N, P).
 
-        Return top, float32 (N,), the largest logit of the first block, or of all if that overflows; and the sums,
-        float64 (N, pieces).
+        The sums are float64; top, float32 (N,), is the largest logit of the first block, or of all if that overflows.
         """
         top, sums = self._sums_below(hidden, temperature, width, None)
         if not bool(sums.isfinite().all()):

@@ -1,8 +1,7 @@
 """Limits how much a pass may hold: budgets derived from free memory, and halved when they prove too large.
 
 A budget is a guess made before the first pass. If a pass runs out of memory, its batch is split in two, the budget is
-halved for all later passes, and a warning is logged. A single sequence that does not fit is an error that the user can
-resolve. How a batch is split changes no result. This module knows no models beyond the sizes in their configuration.
+halved for all later passes, and a warning is logged. How a batch is split changes no result.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ class Budget:
     def in_parts(self, items: Sequence[Item], run: Callable[[Sequence[Item]], Result]) -> Iterator[Result]:
         """Run over all items, at least one, at once; if memory runs out, over halves of them, and so on.
 
-        The function gives the same results however the items are split, and may be started again.
-
-        Raises:
-            ModelError: a single item does not fit into memory.
+        The function gives the same results however the items are split. A ModelError if a single one does not fit.
         """
         try:
             result = run(items)

@@ -1,7 +1,6 @@
 """A Hugging Face causal LM with its fast tokenizer: hidden states, logits and log-probabilities for the engine's parts.
 
-It runs tokens through the model. It knows no texts beyond encoding them, no positions and no draws. Callers hold its
-lock while a pass runs.
+Callers hold its lock while a pass runs.
 """
 
 from __future__ import annotations
@@ -26,18 +25,12 @@ from toolformer_core.records import Prompt
 
 
 class HFModel(PromptTokenizer):
-    """A model on its device, with its tokenizer and budgets.
+    """A model on its device, in evaluation mode, with its tokenizer and budgets.
 
-    Args:
-        model: an `AutoModelForCausalLM`, on its device, in evaluation mode.
-        name: the user's name for it.
-        token_budget: tokens that a batch may hold, padding included; None: chosen by free memory.
-        cache_budget: bytes of keys and values that the draws of one round may hold; None: chosen by free memory.
-
-    Raises:
-        TokenizerError: the tokenizer cannot write " [".
-        ModelError: the tokenizer is not a fast one or does not belong to the model; the model does not say how long
-            its context is; or see `check_passes`.
+    Budgets that are None are chosen by free memory: `token_budget` is the tokens that a batch may hold, padding
+    included, `cache_budget` the bytes of keys and values that the draws of one round may hold. A ModelError if the
+    tokenizer is not a fast one, cannot write " [" or does not belong to the model, if the model does not say how long
+    its context is, or as of `check_passes`.
     """
 
     def __init__(
@@ -71,7 +64,6 @@ class HFModel(PromptTokenizer):
 
     @property
     def device(self) -> torch.device:
-        """The device of the input embeddings."""
         embeddings = self.model.get_input_embeddings()
         if embeddings.weight.is_meta:  # offloaded; accelerate fetches it for each pass
             return torch.device(embeddings._hf_hook.execution_device)
@@ -94,12 +86,10 @@ class HFModel(PromptTokenizer):
         return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]
 
     def read(self, ids: torch.Tensor, cache: DynamicCache | None = None) -> torch.Tensor:
-        """Return the last hidden states (1, T, D) of one sequence (T,)."""
         position = torch.arange(len(ids), device=ids.device)[None]
         return self.hidden(ids[None], torch.ones_like(ids)[None], position, cache)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the float32 logits (N, V) of hidden states (N, D)."""
         return self.model.get_output_embeddings()(hidden).float().to(hidden.device)  # type: ignore[no-any-return]
 
     def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
@@ -109,8 +99,7 @@ class HFModel(PromptTokenizer):
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
         """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
 
-        The prompt must leave room for a document (`windowing.windows_of` checks it). Heads that were not used for
-        longest are dropped when all of them take more than the cache budget.
+        Heads that were not used for longest are dropped when all of them take more than the cache budget.
         """
         with self.lock:
             if prompt.digest not in self._heads:

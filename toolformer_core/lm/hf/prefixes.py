@@ -1,14 +1,10 @@
 """Continues many short rows from few long prefixes: with the prefixes shared, or with a copy for every row.
 
-A scan is the model's one pass over a prompt and a document; it leaves the keys and values of all their tokens, the
-prefix. Drawing m calls at k positions of the document gives k m rows that share the prefix up to their own
-position. `SharedPrefix` leaves it where the scan put it and stores only the tokens that a row adds. A step then
-reads the prefix once per document instead of once per row, as one matrix product for all rows of the document.
-
-It plugs into Hugging Face's attention interface, so the model's own layers run unchanged. Some models do not use that
-interface, or need more than masking (soft caps, sinks); `prefix_trial` detects them, and `CopiedPrefix` serves them.
-Nothing here samples or knows text. Importing this module registers its attention function with transformers, which
-knows attention functions by name only.
+A scan leaves the keys and values of all tokens of a prompt and a document, the prefix. Drawing m calls at k positions
+gives k m rows that share it up to their own position. `SharedPrefix` stores only the tokens that a row adds, and a step
+reads the prefix once per document, as one matrix product for all its rows. It plugs into Hugging Face's attention
+interface (importing this module registers it by name); `prefix_trial` detects models that need more than masking, and
+`CopiedPrefix` serves them.
 
 Axes of tensors: R rows, Hq heads of queries, H heads of keys and values (Hq / H queries share one), T tokens of a
 prefix, S tokens that rows have added, D numbers a head (hidden states: numbers a token), n rows of a group.
@@ -17,7 +13,7 @@ prefix, S tokens that rows have added, D numbers a head (hidden states: numbers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from transformers import AttentionInterface, DynamicCache
@@ -31,25 +27,11 @@ _ATTENTION = "toolformer_shared_prefix"
 _TOGETHER = {"cpu": 1, "cuda": 64}
 
 
-class Continuation(Protocol):
-    """Rows that continue from places in prefixes, one token at a time."""
-
-    def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Add one token to every row (R,); return the hidden states after it (R, D)."""
-        ...
-
-    def select(self, rows: torch.Tensor) -> None:
-        """Keep these rows, by index; a row may be repeated."""
-        ...
-
-
 class CopiedPrefix:
     """Rows that each continue a copy of their prefix: for models whose attention cannot share one.
 
-    Args:
-        prefixes: keys and values of each prefix, per layer (1, H, T, D); not changed.
-        origins: per row (index of its prefix, how many of the prefix's tokens it continues).
-        capacity: tokens that a row may add.
+    An origin is (index of a row's prefix, how many of the prefix's tokens it continues); a row may add `capacity`
+    tokens.
     """
 
     def __init__(
@@ -63,7 +45,7 @@ class CopiedPrefix:
         self.position = torch.tensor([n for _, n in origins], device=hf_model.device)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """See `Continuation.feed`."""
+        """Add one token to every row (R,); return the hidden states after it (R, D)."""
         if self.cache is None:
             copied, self.mask = fork(self.prefixes, [b for b, _ in self.origins], [n for _, n in self.origins])
             self.cache = DynamicCache()
@@ -75,7 +57,7 @@ class CopiedPrefix:
         return hidden[:, -1]
 
     def select(self, rows: torch.Tensor) -> None:
-        """See `Continuation.select`."""
+        """Keep these rows, by index; a row may be repeated."""
         self.position = self.position[rows]
         if self.cache is None:
             self.origins = [self.origins[row] for row in rows.tolist()]
@@ -87,10 +69,7 @@ class CopiedPrefix:
 
 
 class _AddedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The keys and values of the tokens that rows have added, in a buffer that is filled in place.  (R, H, S, D)
-
-    `there` has keys and values of tokens that are there already; `capacity` more may be added to each row.
-    """
+    """Keys and values, (R, H, S, D), of tokens that are `there` and of up to `capacity` added ones, in place."""
 
     keys: Any
     values: Any
@@ -161,16 +140,12 @@ class _PartialAttention(NamedTuple):
     mixed: torch.Tensor  # (R, H, Hq / H, D)
 
     def empty(self) -> _PartialAttention:
-        """Return the attention over nothing, of the same shape."""
         nothing = torch.full_like(self.top, torch.finfo(self.top.dtype).min)
         return _PartialAttention(nothing, torch.zeros_like(self.total), torch.zeros_like(self.mixed))
 
 
 class SharedPrefix:
-    """Rows that continue prefixes in place, without copying them; arguments as of `CopiedPrefix`.
-
-    The origins are sorted. The leading `common` tokens are the same in all prefixes, and are read once for all rows.
-    """
+    """Rows that continue prefixes in place, by sorted origins; all prefixes begin with `common` equal tokens."""
 
     def __init__(
         self,
@@ -230,7 +205,6 @@ class SharedPrefix:
         return _RowGroup(bundle, at, slots, row_of_slot, end, mask if bool(unseen.any()) else None)
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """See `Continuation.feed`."""
         position = self.length + self.step
         config = self.hf_model.model.config.get_text_config()
         original = config._attn_implementation
@@ -243,7 +217,7 @@ class SharedPrefix:
         return hidden[:, -1]
 
     def select(self, rows: torch.Tensor) -> None:
-        """See `Continuation.select`. The rows must stay sorted by prefix."""
+        """See `CopiedPrefix.select`. The rows must stay sorted by prefix."""
         self.prefix_of = [self.prefix_of[row] for row in rows.tolist()]
         self.length = self.length[rows]
         layers: Any = self.cache.layers
@@ -262,11 +236,8 @@ class SharedPrefix:
     ) -> torch.Tensor:
         """Compute the attention of one new token per row over its prefix and the tokens the row has added.
 
-        Args:
-            query: (R, Hq, D), as the result.
-            keys: of the added tokens, as the values (R, H, S, D); Hq is a multiple of H.
-            scaling: multiplies the scores.
-            window: how many tokens back a query sees, itself included; None: all.
+        `query` is (R, Hq, D), as the result; keys and values are those of the added tokens, (R, H, S, D). A query sees
+        `window` tokens back, itself included; None: all.
         """
         rows, q_heads, width = query.shape
         heads, added = keys.shape[1], keys.shape[2]
@@ -304,6 +275,9 @@ class SharedPrefix:
                 of_all[row.to(device)] = by_slot[slot.to(device)]
         joined = _join([over_added, over_common, over_prefix])
         return joined.to(values.dtype).reshape(rows, q_heads, -1)
+
+
+Continuation = CopiedPrefix | SharedPrefix
 
 
 def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -2,8 +2,7 @@
 
 Its weights must be finite; it must read from left to right; a pass must keep keys and values in every layer; the output
 layer alone must produce its logits; and it must be able to continue rows of unequal length. The last four are tested by
-four passes over a few tokens, because configurations do not tell: decoders and encoders often look alike there. This
-module knows no tokenizer and no texts.
+four passes over a few tokens, because configurations do not tell.
 """
 
 from __future__ import annotations
@@ -24,18 +23,13 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # not t
 
 
 def embedding_rows(model: Any) -> int:
-    """Return how many tokens a model has an embedding for."""
     embeddings = model.get_input_embeddings()
     # under ZeRO-3 the weights are partitioned, and this process may hold none of them here
     return int(getattr(embeddings, "num_embeddings", None) or embeddings.weight.shape[0])
 
 
 def check_weights(model: torch.nn.Module, name: str) -> None:
-    """Raise a `ModelError` if a weight is NaN or infinite: a single NaN makes nearly all outputs NaN.
-
-    Each parameter is read once and nothing is copied: about 10 GB/s on a CPU; `torch.isfinite(...).all()` takes thirty
-    times as long. Offloaded weights are skipped.
-    """
+    """Raise a `ModelError` if a weight is NaN or infinite; offloaded ones are skipped, and nothing is copied."""
     for parameter, weight in model.named_parameters():
         if weight.is_meta or weight.dtype not in _FLOATS or not weight.numel():
             continue
@@ -48,14 +42,9 @@ def check_weights(model: torch.nn.Module, name: str) -> None:
 
 
 def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.Tensor, name: str) -> None:
-    """Check by a few passes that a model reads from left to right, caches and continues, and has plain logits.
+    """Raise a ModelError unless a model reads from left to right, caches and continues, and has plain logits.
 
-    Args:
-        hidden: `HFModel.hidden`.
-        tokens: `PROBED` of them, on the device of the input embeddings; none special, as a model may not know those.
-
-    Raises:
-        ModelError: one of these does not hold; the message says which.
+    `hidden` is `HFModel.hidden`; of the tokens there are `PROBED`, none special, as a model may not know those.
     """
     ids = torch.stack([tokens[:_TOKENS], torch.cat([tokens[:1], tokens[_TOKENS:]])])  # equal in the first token only
     cache = DynamicCache()
@@ -78,10 +67,7 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.
 
 
 def _check_order(model: Any, logits: torch.Tensor, name: str) -> None:
-    """Check that two rows that start with the same token agree on what follows it, whatever comes later in the row.
-
-    The comparison is lenient: in half precision, rows may be rounded differently if experts see different batches.
-    """
+    """Check that two rows that start with the same token agree on what follows it, whatever comes later in the row."""
     if not agree(logits[1, :1], logits[0, :1], model.dtype):
         measured = difference(logits[1, :1], logits[0, :1])
         unset = getattr(model.config, "is_decoder", None) is False

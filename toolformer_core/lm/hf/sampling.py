@@ -2,9 +2,8 @@
 
 Draws at the same position share a row as long as their texts are equal, and split when they differ. A draw's randomness
 comes from its seed and the step only (`uniform` into an inverse CDF); step 0 is the first token that is drawn, also
-after tokens that were given. So the same seed at the same place gives the same draw, whatever else is in the batch.
-Behind given tokens the first draw is from a few allowed tokens only (see `prompt_tokenizer.Beginning`). This module
-does not know what a call means.
+after tokens that were given, and is then restricted to a few allowed ones (`prompt_tokenizer.Beginning`). So the same
+seed at the same place gives the same draw, whatever else is in the batch.
 """
 
 from __future__ import annotations
@@ -39,13 +38,9 @@ def draw_calls(
 ) -> list[tuple[Draw, list[int]]]:
     """Draw one continuation of " [" per place, as `Scan.draw`; return its text and its tokens.
 
-    Args:
-        prefixes: keys and values of documents, from a scan, per layer (1, H, T, D); they are not changed.
-        common: how many leading tokens all prefixes have in common.
-        places: per draw (index of its prefix, how many of the prefix's tokens precede " [").
-        many: whether a document has many draws, which then share its keys and values. With one draw each, a pass over
-            documents one after the other would take longer than a copy.
-        begin: its given tokens pass through the model once per place, not once per draw.
+    A place is (index of its prefix, how many of the prefix's tokens precede " ["); `common` leading tokens are the same
+    in all prefixes, which are not changed. With `many` draws a document's share its keys and values; a single one is
+    faster copied. The given tokens of `begin` pass through the model once per place, not once per draw.
     """
     beginning = hf_model.beginning(begin)
     if hf_model.shares_prefixes is None:

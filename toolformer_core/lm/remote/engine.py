@@ -4,17 +4,14 @@
     draw     one request a draw, with its own seed
     score    one request a sequence: the log-probability of each of its tokens, which the server always reports
 
-The sequences, windows and positions are those of the model if it were loaded here (`windowing`). The numbers
-are the server's: in its precision, and with what its batches do to them. What costs less here, keys and values that
-draws and positions share, is the server's business; for `prompt_logprobs` vLLM reads every prompt anew.
+The sequences, windows and positions are those of the model if it were loaded here (`windowing`); the numbers are the
+server's, in its precision, and with what its batches do to them.
 
 p(" [") is seen where " [" is among the N tokens, or where it stands in the text itself. Elsewhere it is less likely
 than the N-th of them: that is the position's bound. Where " [" is several tokens, a further request for each seen
-position gives the rest. Draws after a given beginning (see `Scan.draw`) take one further request a position: it gives
-the log-probabilities of the given tokens and of the tokens allowed after them, as far as they are among the N most
-likely; `Name(` itself always is. The first token is drawn here among those, the rest by the server.
-
-Before any result is given away the probe is repeated (`identity`): so no result is made of two models.
+position gives the rest. Draws after a given beginning (see `Scan.draw`) take one further request a position, for the
+log-probabilities of the given tokens and of the allowed ones that are among the N most likely; the first token is drawn
+here among those, the rest by the server. Before any result is given away the probe is repeated (`identity`).
 """
 
 from __future__ import annotations
@@ -53,14 +50,7 @@ _Seen = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class RemoteLM:
-    """A causal LM that annotates and scores on a server.
-
-    Args:
-        model: which model it is to serve.
-
-    Raises:
-        ModelError: see `PromptTokenizer`.
-    """
+    """A causal LM that annotates and scores on a server, which is to serve `model`."""
 
     def __init__(self, server: VllmServer, model: RemoteModel, tokenizer: LoadedTokenizer, *, name: str) -> None:
         self.server = server
@@ -76,12 +66,7 @@ class RemoteLM:
         return digest_of(self.model.digest, self.model.tokenizer_digest, str(self.model.logprobs))
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
-        """See `LanguageModel.scan`; the scans have `bounds`.
-
-        Raises:
-            ContextError: prompt and call leave too little of the context for a document.
-            ModelError: the server does not answer, or serves a different model by now.
-        """
+        """See `LanguageModel.scan`; the scans have `bounds`. A ModelError if the server serves another model by now."""
         head = self.tokenizer.head_ids(prompt)
         batch: dict[int, list[Window]] = {}
         for text, windows in enumerate(windows_of(self.tokenizer, prompt, texts)):
@@ -125,20 +110,12 @@ class RemoteLM:
         return log_probs, bounds
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN: its call cannot be scored.
-
-        Raises:
-            ModelError: the server does not answer, or serves a different model by now.
-        """
+        """See `LanguageModel.log_probs`. A prefix too long for the context gives NaN; a ModelError as in `verify`."""
         # a request writes a token after its sequence
         return score_requests(self.tokenizer, requests, self._score, self.tokenizer.context_length - 1)
 
     def verify(self) -> None:
-        """Ask the server for the probe again.
-
-        Raises:
-            ModelError: the server does not answer, or serves a different model by now.
-        """
+        """Ask the server for the probe again; a ModelError if it does not answer, or serves another model by now."""
         now = probe_of(self.server, self.tokenizer)
         if not (differs := difference(now, self.model.probe)) < TOLERANCE:
             raise ModelError(
@@ -197,12 +174,7 @@ class RemoteScan:
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`. Every draw is finished, whatever `name` is.
-
-        Raises:
-            ModelError: the server does not answer, or serves a different model by now.
-            ValueError: a request names a text or a position that is not in this scan.
-        """
+        """See `Scan.draw`. Every draw is finished, whatever `name` is; a ModelError as in `RemoteLM.verify`."""
         lm, tokenizer = self._lm, self._lm.tokenizer
         prompts = [
             [*self._head, *self._windows[at].ids[: before + 1].tolist(), *tokenizer.trigger]
@@ -259,10 +231,7 @@ def _drawn(log_probs: Mapping[int, float], seed: int, temperature: float) -> int
 
 
 def _bound(place: Mapping[int, float], n: int) -> float:
-    """Return what the log-probability of a token is at most that is not among the n most likely ones of a place.
-
-    The place may hold one token more, the prompt's own, which is less likely than those.
-    """
+    """Return what log p is at most of a token that is not among a place's n most likely ones."""
     if len(place) < n:  # the server reports the whole vocabulary
         return -math.inf
     return min(sorted(place.values(), reverse=True)[n - 1], -math.log(n + 1))
@@ -276,11 +245,7 @@ def _server_of(named: ModelRef, credentials: Credentials | None, tries: int) -> 
 
 
 def describe_remote(model: str | ModelRef, credentials: Credentials | None = None) -> RemoteModel:
-    """Ask a server which model it serves, with these credentials or those in the name; it is not waited for.
-
-    Raises:
-        ModelError: see `describe`.
-    """
+    """Ask a server which model it serves, with these credentials or those in the name; see `describe`."""
     named = ModelRef.of(model)
     return describe(_server_of(named, credentials, 1), named)
 
@@ -290,12 +255,8 @@ def load_remote_model(
 ) -> RemoteLM:
     """Return a model that lives behind a server, for annotation; no weights are read or downloaded.
 
-    Args:
-        served: which model the server is to serve; None: the one that it serves now.
-        credentials: the server's credentials; default: those in the name. The model's name never holds them.
-
-    Raises:
-        ModelError: see `describe`; or the server serves a different model.
+    The server is to serve `served`, None: what it serves now. Credentials are by default those in the name; the model's
+    name never holds them. A ModelError as of `describe`, or if the server serves a different model.
     """
     named = ModelRef.of(model)
     found = served or describe_remote(named, credentials)

@@ -1,12 +1,9 @@
 """Which model a server serves: what the server says of it, and what a fixed text shows.
 
 A name may stay while its model changes, so the server also computes the log-probabilities of a fixed text, the probe.
-It computes in floats of 16 bits, and its numbers depend on what else is in the batch. Rounding does not remove the
-difference: a number may lie at the border between two rounded ones. So two probes are those of one model if they
-differ by less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: who knows an
-earlier one passes it to `recognised`.
-
-This module reads no tokens but those of the probe, and stores nothing.
+Its numbers depend on rounding and on what else is in the batch. So two probes are those of one model if they differ by
+less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: who knows an earlier one
+passes it to `recognised`.
 """
 
 from __future__ import annotations
@@ -54,16 +51,11 @@ class RemoteModel:
 
     @property
     def digest(self) -> str:
-        """Digest of its names, its context and its probe, rounded to hundredths of a nat.
-
-        How many tokens the server tells is no part of it, nor is the tokenizer; a scan depends on the one as well, and
-        all results on the other.
-        """
+        """Digest of its names, its context and its probe, rounded to hundredths of a nat."""
         rounded = [f"{value:.{_DECIMALS}f}" for value in self.probe]
         return digest_of("remote", self.name, self.root, str(self.context), *rounded)
 
     def is_model(self, other: RemoteModel) -> bool:
-        """Return whether another description is of the same model."""
         names = (self.name, self.root, self.context, self.tokenizer_digest)
         same_names = names == (other.name, other.root, other.context, other.tokenizer_digest)
         return same_names and difference(self.probe, other.probe) < TOLERANCE
@@ -94,12 +86,7 @@ def tokenizer_for(loaded: LoadedTokenizer, model: str, context: int) -> PromptTo
 
 
 def describe(server: VllmServer, model: ModelRef) -> RemoteModel:
-    """Ask a server which model it serves.
-
-    Raises:
-        ModelError: nobody answers, the server does not serve the model or tells no log-probabilities, or the tokenizer
-            cannot be loaded or belongs to another model.
-    """
+    """Ask a server which model it serves; a ModelError if none answers for it, or its tokenizer cannot be loaded."""
     description = server.description()
     root, context = str(description.get("root") or ""), description.get("max_model_len")
     try:
@@ -141,10 +128,7 @@ def probe_of(server: VllmServer, model: PromptTokenizer) -> tuple[float, ...]:
 
 
 def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) -> None:
-    """Refuse a tokenizer whose tokens the server reads as other texts.
-
-    Only ASCII is compared, without spaces: servers write those, and parts of other characters, in their own way.
-    """
+    """Refuse a tokenizer whose tokens the server reads as other texts; only ASCII without spaces is compared."""
     ids = probe_ids(model)
     spelled = ((token, model.text([token]), there) for token, there in zip(ids[1:], server.spelling(ids), strict=True))
     compared = [one for one in spelled if one[1].isascii()]
@@ -158,10 +142,7 @@ def _check_spelling(server: VllmServer, model: PromptTokenizer, tokenizer: str) 
 
 
 def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
-    """Return how many of the most likely tokens a server reports, at most `most`; refuse one that reports none.
-
-    No endpoint says so: they are requested, for a prompt of two tokens, in steps that halve what is left.
-    """
+    """Return how many of the most likely tokens a server reports, at most `most`, by requesting them for two tokens."""
 
     def allows(n: int) -> bool:
         try:

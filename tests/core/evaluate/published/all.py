@@ -1,7 +1,5 @@
 """Small made-up files in the published format of every benchmark, with the items expected from each."""
 
-from __future__ import annotations
-
 from tests.core.evaluate.published.cloze import CLOZE
 from tests.core.evaluate.published.files import Format, lines, packed, split
 from tests.core.evaluate.published.math_problems import MATH

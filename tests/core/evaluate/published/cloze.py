@@ -1,7 +1,5 @@
 """LAMA and TempLAMA as published: small made-up files."""
 
-from __future__ import annotations
-
 from tests.core.evaluate.published.files import Format, lines
 
 CLOZE = {

@@ -1,7 +1,5 @@
 """A made-up file in a published format with the items expected from it, and helpers to write and read such files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

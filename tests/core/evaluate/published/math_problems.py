@@ -1,7 +1,5 @@
 """ASDiv, SVAMP, MAWPS and GSM8K as published: small made-up files."""
 
-from __future__ import annotations
-
 import json
 
 from tests.core.evaluate.published.files import Format, lines

@@ -1,7 +1,5 @@
 """Question benchmarks as published, and the small world: small made-up files."""
 
-from __future__ import annotations
-
 import json
 
 from tests.core.evaluate.published.files import Format, lines
