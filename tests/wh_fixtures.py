@@ -109,6 +109,16 @@ def put_dataset(store: Store, name: str, commits: Iterable[Commit], run_id: str 
     return store.write_dataset(Dataset(name, **(given | told | more)))
 
 
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def alter(path: Path) -> None:
+    """Change one bit; the size stays."""
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+
+
 def environment() -> dict[str, str]:
     """The environment of another process that imports this module and the repository's."""
     tests = Path(__file__).resolve().parent

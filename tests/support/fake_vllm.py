@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.support.served_app import served_by
 from tests.tiny import tiny_lm
 from toolformer_core.lm.base import uniform
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -26,7 +27,6 @@ class FakeVllm(ThreadingHTTPServer):
     Another model may take the place of `lm` at any time; `max_logprobs` is the option of `vllm serve`.
     """
 
-    daemon_threads = True
     request_queue_size = 128  # clients ask 64 at a time
 
     def __init__(self, lm: TransformersLM, served: str, max_logprobs: int = 20) -> None:
@@ -158,7 +158,6 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def fake_vllm(served: str = SERVED, lm: TransformersLM | None = None, max_logprobs: int = 20) -> Iterator[FakeVllm]:
     """A server while the block runs."""
-    with FakeVllm(lm or tiny_lm("gpt2"), served, max_logprobs) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    server = FakeVllm(lm or tiny_lm("gpt2"), served, max_logprobs)
+    with served_by(server):
         yield server
-        server.shutdown()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fakes import a_document
+from wh_fixtures import alter, truncate
 
 from tasks.shards.arrow import rejects_table, stage_table
 from tasks.shards.cpu_time import CPU_SECONDS
@@ -134,22 +135,6 @@ def test_whatever_the_result_depends_on_makes_it_other_work(tmp_path: Path, chan
     assert job.done == 2
 
 
-def test_the_readable_config_alone_changes_nothing(tmp_path: Path) -> None:
-    # its digest is among the parts; the config itself is only there to be read
-    store, job = Store(tmp_path), Job()
-    run_shard(store, WORK, "r1", job)
-    assert run_shard(store, replace(WORK, config={"limit": 5}), "r1", job).skipped
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
-
-
-def alter(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
-
-
 @pytest.mark.parametrize("folder", ["shards", "rejects", "commits"])
 @pytest.mark.parametrize("damage", [truncate, alter, Path.unlink], ids=["truncated", "altered", "removed"])
 def test_damage_is_found_and_the_work_done_again(tmp_path: Path, folder: str, damage: Callable[[Path], None]) -> None:
@@ -182,15 +167,6 @@ def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:
     mended = Job()
     assert not run_shard(store, WORK, "r1", mended).skipped
     assert mended.done == 1
-
-
-def test_work_that_fails_leaves_no_commit(tmp_path: Path) -> None:
-    def fail(write: ShardWriter) -> StageOutput:
-        raise OSError("the machine is on fire")
-
-    with pytest.raises(OSError, match="on fire"):
-        run_shard(Store(tmp_path), WORK, "r1", fail)
-    assert files_of(tmp_path) == {}
 
 
 def test_two_at_the_same_shard_end_with_one_result(tmp_path: Path) -> None:

@@ -4,14 +4,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_commit, make_run, put, put_dataset
+from wh_fixtures import make_commit, make_run
 
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.errors import CatalogError, LockHeldError
 from warehouse.facts import Facts
-from warehouse.files.lock import FileLock
-from warehouse.store import Store
 
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
 
@@ -64,22 +62,6 @@ def test_runs_and_datasets_are_replaced_by_their_names(place: Path | str) -> Non
     assert facts["dataset_files"].num_rows == 1
 
 
-def test_reconcile_rebuilds_from_the_commits_alone(store: Store, tmp_path: Path) -> None:
-    commits = [put(store, "ingest", "", f"s{i}", [{"doc_id": f"d{i}"}]) for i in range(3)]
-    run = make_run("r", [c.key for c in commits])
-    store.write_run(run)
-    dataset = put_dataset(store, "c", commits[:1], "r")
-    with Catalog(tmp_path / "a.duckdb") as kept, Catalog(tmp_path / "b.duckdb") as lost:
-        kept.record(commits)
-        kept.record_run(run)
-        kept.record_dataset(dataset)
-        lost.record([make_commit("score", "qa", "gone")])
-        counts = lost.reconcile(store)
-        assert lost.facts() == kept.facts()
-        assert lost.reconcile(store) == counts
-    assert (counts["commits"], counts["run_commits"], counts["datasets"]) == (3, 3, 1)
-
-
 def test_a_duckdb_url_is_locked_like_a_path(tmp_path: Path) -> None:
     path = tmp_path / "catalog.duckdb"
     with Catalog(path), pytest.raises(LockHeldError):
@@ -89,12 +71,3 @@ def test_a_duckdb_url_is_locked_like_a_path(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_database_is_said_so() -> None:
     with pytest.raises(CatalogError, match="not a catalog's URL"):
         Catalog("nosuchdatabase://user:secret@place/x")
-
-
-def test_a_lock_file_that_says_nothing_still_excludes(tmp_path: Path) -> None:
-    with FileLock(tmp_path / "x.lock") as lock:
-        lock.path.write_bytes(b"")
-        with pytest.raises(LockHeldError, match="another process"):
-            FileLock(tmp_path / "x.lock")
-    lock.close()
-    FileLock(tmp_path / "x.lock").close()

@@ -109,14 +109,6 @@ def test_events_told_again_change_nothing(tracking, client):
     assert everything(client, run.run_id)["histories"] == before["histories"]
 
 
-def test_told_one_by_one_or_all_at_once_is_the_same(tracking, client):
-    one, all_ = start(tracking, name="one"), start(tracking, name="all")
-    for event in EVENTS:
-        one.record([event])
-    all_.record(EVENTS)
-    assert everything(client, one.run_id)["histories"] == everything(client, all_.run_id)["histories"]
-
-
 def test_a_failed_run_says_why_and_goes_on_later(tracking, client):
     first = start(tracking)
     failed = {"t": 1003.5, "event": "failed", "step": 3, "reason": "nan_loss", "message": "the loss is NaN at step 3"}

@@ -342,13 +342,6 @@ def test_a_job_taken_over_behind_its_start_may_finish(tmp_path: Path) -> None:
     assert outcome_of([STARTED, FINISHED]) == followed(Told(ENDED), tmp_path)
 
 
-def test_a_stop_reaches_a_job_whose_queue_is_silent(tmp_path: Path) -> None:
-    launch(Told(RUNS), tmp_path, 1)
-    with pytest.raises(LostError):
-        stop(Told(LostError("no answer")), tmp_path, lambda events: None)
-    assert (tmp_path / STOP_FILE).exists()
-
-
 def test_who_interrupts_hears_no_more_than_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Stubborn(Told):
         def cancel(self, handle: str) -> None:

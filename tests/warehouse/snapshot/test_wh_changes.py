@@ -13,7 +13,7 @@ from wh_fixtures import make_run, put, put_dataset, scored
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit
 from warehouse.facts import Facts
-from warehouse.queries import rows_of, samples, yield_by_threshold
+from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.snapshot import index
 from warehouse.snapshot import publish as publishing
 from warehouse.snapshot.publish import publish, run_snapshot
@@ -105,20 +105,6 @@ def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(store:
     again = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 2.0)], created="2024-01-02T00:00:00+00:00")
     assert again.id == first.id
     assert yield_by_threshold(publish(store, None, recheck=False))[2].calls == 1
-
-
-def test_a_snapshot_of_one_run_leaves_the_others_out(tmp_path: Path) -> None:
-    store, runs = Store(tmp_path), {}
-    for number in range(2):
-        commit = put(store, "score", "qa", f"s{number}", [scored(f"d{number}", "qa", 0, 1.0)])
-        runs[number] = make_run(f"r{number}", [commit.key], started=f"2024-06-0{number + 1}")
-        store.write_run(runs[number])
-    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        published = publish(store, catalog)
-        with run_snapshot(store, catalog, "r0") as own:
-            assert rows_of(own, "SELECT run_id FROM runs") == [{"run_id": "r0"}]
-            assert [one.doc_id for one in samples(own)] == ["d0"]
-    assert [one.doc_id for one in samples(published)] == ["d1"]
 
 
 def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
