@@ -47,7 +47,6 @@ class Files:
     tokenizers: Path  # a folder each: `plain`, and of each template
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of an exported file of JSON lines."""
         return [json.loads(line) for line in (self.exports / name).read_text(encoding="utf-8").splitlines()]
 
     def ends(self) -> tuple[str, str]:
@@ -85,17 +84,14 @@ class Case:
 
     @property
     def template(self) -> str:
-        """The chat template, for the table."""
         return "" if self.tokenizer == "plain" else self.tokenizer
 
     def job(self, files: Files) -> dict[str, Any]:
-        """Return the job that the loader's program is given."""
         places = {"file": str(files.exports / self.file), "tokenizer": str(files.tokenizers / self.tokenizer)}
         return {**places, "how": self.how, "mixed": False, "more": {}, **self.more}
 
 
 def cases_of(files: Files) -> Iterator[Case]:
-    """Yield all cases."""
     yield from _datasets(files)
     yield from _trl(files)
     yield from _axolotl(files)
@@ -103,7 +99,6 @@ def cases_of(files: Files) -> Iterator[Case]:
 
 
 def _chats(files: Files, loader: str, by: str, how: str) -> Iterator[Case]:
-    """Yield the chats of the dialect openai, with each template."""
     for name, template in product(("openai-json", "openai-dict"), TEMPLATES.values()):
         promises = [Promise(tuple(template.stretches(row))) for row in files.rows(f"{name}.jsonl")]
         expected, mixed = Expectation(promises=promises), {"mixed": True} if name == "openai-dict" else {}
@@ -210,7 +205,6 @@ _OWN_TEMPLATES = {
 
 
 def _format(name: str) -> str:
-    """Return a file's name as the table shows its format."""
     dialect, _, arguments = name.partition("-")
     if dialect == "sharegpt":
         return "chat sharegpt"

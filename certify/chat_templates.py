@@ -40,7 +40,6 @@ class ChatTemplate:
 
     @property
     def path(self) -> Path:
-        """The Jinja file."""
         return _FOLDER / f"{self.name}.jinja"
 
     def stretches(self, row: Mapping[str, Any]) -> list[Stretch]:

@@ -310,7 +310,6 @@ def view_pages(address: str, snapshot: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Take every picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", help="a data folder with at least two finished trainings")
     parser.add_argument("--view", help="a data folder with a build: take the viewer's pictures alone")

@@ -1,14 +1,9 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
-A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
-so paths in the form must be absolute and are paths on the worker's machine. The form's schema says so
-(`flows.forms.fields`), and the API refuses other paths before anything runs. On a GPU node one worker trains one model
-at a time (`prefect worker start --pool gpu --type process --limit 1`); a limit of the pool would apply to all nodes.
-
-`python -m ops.deployments --data FOLDER` creates the pools and the deployments, and may be repeated: what somebody has
-switched on or off in the UI stays as it is. With `--yaml` it prints the deployments as the repository's `prefect.yaml`,
-for `prefect deploy`; with `--template` it prints what `prefect work-pool create` needs. This module starts no server
-and no worker.
+A worker imports the flow from its own installation and runs it in an empty temporary folder, so paths in the form must
+be absolute: the form's schema says so (`flows.forms.fields`), and the API refuses others. `python -m ops.deployments
+--data FOLDER` may be repeated: what somebody has switched on or off in the UI stays as it is. With `--yaml` it prints
+the repository's `prefect.yaml`, with `--template` what `prefect work-pool create` needs.
 """
 
 import argparse
@@ -56,7 +51,6 @@ class Deployment:
     fields: tuple[str, ...] = ()  # the parameters that its form has, where the others keep their defaults; none: all
 
     def flow(self) -> Any:
-        """Import the flow."""
         module, _, name = self.entrypoint.rpartition(".")
         return getattr(import_module(module), name)
 
@@ -119,7 +113,6 @@ def _absolute(place: str) -> str:
 
 
 def yaml_entry(deployment: Deployment, options: DeploymentOptions) -> dict[str, Any]:
-    """Return a deployment as an entry of `prefect.yaml`."""
     flow = deployment.flow()
     data = {"data": _absolute(options.data)}
     # Without a pull step a worker copies the folder in which it was started. "." is the run's temporary folder. For

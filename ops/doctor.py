@@ -305,7 +305,6 @@ def _mlflow(options: DoctorOptions) -> Findings:
 
 
 def _training(options: DoctorOptions) -> Findings:
-    """Look for what the profile's launcher and engine need."""
     profile = _profile(options)
     if profile is None:
         yield (
@@ -347,7 +346,6 @@ def _browser(options: DoctorOptions) -> Findings:
 
 
 def _existing(data: str) -> Path:
-    """Return the local folder of the data, or the nearest one above it that is there."""
     from warehouse.store import Store
 
     folder = Store(data).local_folder.absolute()

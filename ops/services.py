@@ -40,7 +40,6 @@ class Services:
     wait_s: float  # seconds for which the deployments wait for Prefect's server
 
     def prefect_server(self) -> Service:
-        """Return Prefect's server."""
         port = self.addresses.ui.rpartition(":")[2]
         return Service(
             "Prefect server",
@@ -58,7 +57,6 @@ class Services:
         )
 
     def mlflow_server(self) -> Service:
-        """Return MLflow's server."""
         port = self.addresses.mlflow.rpartition(":")[2]
         words = ["--backend-store-uri", sqlite_url(self.home / "mlflow.db"), "--no-serve-artifacts"]
         words += ["--default-artifact-root", (self.home.absolute() / "mlartifacts").as_uri(), "--workers", "1"]
@@ -82,7 +80,6 @@ class Services:
         )
 
     def viewer(self) -> Service:
-        """Return the viewer of the data folder."""
         port = self.addresses.viewer.rpartition(":")[2]
         words = [f"--data={self.data}", "--host", LOOPBACK, "--port", port]
         return Service(

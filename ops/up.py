@@ -1,9 +1,8 @@
 """`toolformer up`: the servers of Prefect and MLflow, the viewer, the deployments, a worker for each pool, on loopback.
 
-It checks the ports, starts the programs, waits until each is healthy, supervises them, and ends everything they have
-started. Only one `up` runs per data folder. A file lock ensures this, and the kernel frees the lock when its holder
-dies, so a stale lock never blocks a start. The programs are described in `services`, the deployments in `deployments`;
-`processes` starts and ends them. Logs and addresses are in `up/` in the data folder.
+Only one `up` runs per data folder, by a file lock that the kernel frees when its holder dies. The programs are
+described in `services`, the deployments in `deployments`; `processes` starts and ends them. Logs and addresses are in
+`up/` in the data folder.
 """
 
 import contextlib
@@ -205,7 +204,6 @@ class Up:
         return [process for process, names in variables if FLOW_RUN_VARIABLE in names and LAUNCH_VARIABLE not in names]
 
     def _grace_s(self) -> float:
-        """Return how long flow runs may take to stop: longer while a training may be saving a checkpoint."""
         if not any(LAUNCH_VARIABLE in variables_of(process) for process in self._group.processes()):
             return _FLOW_RUN_GRACE_S
         return _CHECKPOINT_GRACE_TERMINATED_S if self.terminated else _CHECKPOINT_GRACE_S
@@ -223,7 +221,6 @@ class Up:
 
 
 def _already_running(store: Store, error: LockHeldError) -> str:
-    """Return the message for a second `up` of the same data folder."""
     addresses = read_addresses(store)
     advice = "it is starting; wait for it"
     if addresses:

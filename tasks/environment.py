@@ -121,7 +121,6 @@ def own_server_home() -> Path | None:
 
 
 def _server_home(data: str) -> Path:
-    """Return a folder for the data of a flow's own server; flows that may run at the same time get separate folders."""
     if "://" not in data and shared_catalog() is None:
         return Path(data).absolute() / "prefect"
     home = (Path.cwd() / "toolformer-remote" if "://" in data else Path(data).absolute()) / "prefect"

@@ -134,7 +134,6 @@ def _back(form: Query) -> str:
 
 
 def _user(request: Request) -> str:
-    """Return who judges: the name that was given here before, else that of the account that runs the viewer."""
     if name := unquote(request.cookies.get(_USER, "")).strip():
         return name[:_MAX_NAME]
     with contextlib.suppress(OSError, KeyError):  # an account without a name
@@ -170,7 +169,6 @@ def _exported(tables: Mapping[str, Sequence[Any]], query: Query) -> Response:
 
 
 def _record(row: Any) -> dict[str, Any]:
-    """Return a row by column; a place in a list gives a column for each of its parts."""
     if isinstance(row, Mapping):
         return dict(row)
     record: dict[str, Any] = {}

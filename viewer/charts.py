@@ -14,7 +14,6 @@ _LINE, _LABEL, _LONGEST = 20, 72, 216  # of a funnel: height of a line, width of
 
 
 def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
-    """Return a bar for each stage of a tool, as long as its number of rows."""
     most = max(stages.values(), default=0) or 1
     parts = []
     for number, (stage, rows) in enumerate(stages.items()):

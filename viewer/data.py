@@ -164,7 +164,6 @@ class ViewedData:
         return self._known(key, lambda: count_changes(self.snapshot, first, second))
 
     def _folder(self) -> Path:
-        """Return a folder for files of this process, which goes with it."""
         with self._turn:
             if not self._files.is_dir():
                 self._files.mkdir(mode=0o700)
@@ -172,7 +171,6 @@ class ViewedData:
         return self._files
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return what distinguishes the published snapshot from others; None if there is none."""
         try:
             stat = self.snapshot.stat()
         except OSError:
@@ -180,7 +178,6 @@ class ViewedData:
         return stat.st_ino, stat.st_mtime_ns
 
     def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
-        """Return an answer about the snapshot that is published now; it is worked out once."""
         current = self._identity()
         if current is None:
             raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile")

@@ -35,21 +35,18 @@ class Query:
         self.values = {name: value.strip() for name, value in pairs if value.strip()}
 
     def text(self, name: str) -> str:
-        """Return a text; "" if it is not given."""
         value = self.values.get(name, "")
         if len(value) > _MAX_CHARS:
             raise WrongQueryError(f"{name} may have at most {_MAX_CHARS:,} characters")
         return value
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of some texts; "" if it is not given."""
         value, known = self.text(name), sorted(set(choices))
         if value and value not in known:
             raise WrongQueryError(f"{name} is one of {', '.join(known)}, not {value[:100]!r}")
         return value
 
     def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
-        """Return a number; None if it is not given."""
         text = self.text(name)
         if not text:
             return None
@@ -64,7 +61,6 @@ class Query:
         return value
 
     def whole(self, name: str, low: int = 0) -> int | None:
-        """Return a whole number; None if it is not given."""
         value = self.number(name, low, _MAX_WHOLE)
         if value is not None and value != int(value):
             raise WrongQueryError(f"{name} is a whole number, not {value:g}")

@@ -33,7 +33,6 @@ class SqlAnswer:
 
 
 def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> SqlAnswer:
-    """Run a query and return its first rows."""
     command = [sys.executable, "-m", "viewer.sql_process", str(snapshot.absolute()), str(timeout_s)]
     try:
         done = subprocess.run(

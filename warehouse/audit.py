@@ -59,7 +59,6 @@ def missing_files(store: Store, dataset: Dataset) -> list[str]:
 
 
 def _damaged_files(store: Store, dataset: Dataset) -> Iterator[Damage]:
-    """Yield the damaged files of a dataset; most of its files are listed in commits too."""
     for file in dataset.files:
         try:
             store.read(file, columns=[])

@@ -1,9 +1,8 @@
 """The catalog: an index over the commits, which only the flow process writes.
 
-On DuckDB it is one file, opened under an exclusive lock beside it; on PostgreSQL several flow processes share it, and
-writers take turns by an advisory lock. Transactions are short. The catalog contains nothing that is not in the commits:
-`reconcile` rebuilds it from the store, also after its tables have changed, and `catch_up` repairs differences. Workers
-never open it, and users read the published snapshot instead.
+On DuckDB it is one file under an exclusive lock; on PostgreSQL several flow processes share it, and writers take turns
+by an advisory lock. It contains nothing that is not in the commits: `reconcile` rebuilds it from the store, also after
+its tables have changed, and `catch_up` repairs differences.
 """
 
 import contextlib
@@ -189,7 +188,6 @@ class Catalog:
 
     @again_if_lost
     def counts(self) -> dict[str, int]:
-        """Return table -> number of rows."""
         with self._write() as connection:
             queries = {name: sa.select(sa.func.count()).select_from(table) for name, table in METADATA.tables.items()}
             return {name: int(connection.execute(query).scalar_one()) for name, query in queries.items()}
@@ -223,7 +221,6 @@ class Catalog:
     def _select(
         self, connection: sa.Connection, name: str, columns: Sequence[str] | None, keys: pa.Table | None = None
     ) -> pa.Table:
-        """Return some columns (None: all) of the rows of a table with these keys (None: all rows)."""
         table, schema = METADATA.tables[name], ARROW_SCHEMAS[name]
         schema = pa.schema([schema.field(column) for column in columns or schema.names])
         if self.is_duckdb:

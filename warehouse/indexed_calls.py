@@ -1,9 +1,8 @@
 """The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
 
-What decides whether a call is kept is small, about 50 bytes for each row of `facts.gains`. It is read once, and then a
-filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files. A page begins
-after the last call of the page before, by that call's place in the order and not by its number: so every call is on one
-page. The index has the best scored call of each tool at a position; `explain` has all.
+About 50 bytes for each row of `facts.gains` are read once; a filter is then a few passes over arrays (`call_filter`),
+and only the calls that are shown are read from files. A page begins after a call's place in the order and not its
+number, so every call is on one page. Of each tool the index has the best scored call at a position.
 """
 
 import math
@@ -151,7 +150,6 @@ class IndexedCalls:
         return DrawnCall(found[0] if found else None, len(kept), len(left))
 
     def _kept(self, call_filter: CallFilter) -> Mask:
-        """Return what a filter keeps; the answers to the last few filters are there."""
         found = next((kept for known, kept in tuple(self._known) if known == call_filter), None)
         if found is None:
             found = self._columns.kept(call_filter)

@@ -3,9 +3,8 @@
     DATA/marks/<user>.jsonl                   in a local folder: a line for each mark, appended
     DATA/marks/<user>/<time>-<random>.jsonl   on a URL: an object for each batch, as objects cannot grow
 
-A mark names its call by what it is and not by a version or a commit, so it holds wherever this call occurs. Of one
-user's marks on one call the last one counts; `none` takes back what was said. A batch is on the disk when `add_marks`
-returns. If the process dies before, at most its last line is torn; the next batch begins on a line of its own.
+A batch is on the disk when `add_marks` returns. If the process dies before, at most its last line is torn; the next
+batch begins on a line of its own.
 """
 
 import datetime as dt

@@ -1,11 +1,8 @@
 """A PostgreSQL database that several flow processes share: which schema belongs to which data folder.
 
-One database serves any number of data folders. Each has a random name, which is stored beside its commits in
-`identity.json`, and its tables are in the schema of that name. So two hosts that reach the same data find the same
-tables, whatever path or URL they use, and two data folders never mix. This module knows no table.
-
-A server that restarts is waited for: calls that open a connection meanwhile wait (`wait_for_server`), and transactions
-that it cut begin again (`again_if_lost`).
+Each data folder has a random name, stored beside its commits in `identity.json`; its tables are in the schema of that
+name, by whatever path or URL a host reaches the data. A server that restarts is waited for (`wait_for_server`), and
+transactions that it cut begin again (`again_if_lost`).
 """
 
 import contextlib

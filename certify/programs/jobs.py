@@ -45,6 +45,5 @@ def collated_rows(rows: Any, collate: Callable[[list[Any]], Any]) -> list[dict[s
 
 
 def rows_of_batch(batch: Any) -> list[dict[str, list[int]]]:
-    """Return the rows of a collated batch, with their padding."""
     columns = [batch[name].tolist() for name in _COLUMNS]
     return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -149,7 +149,6 @@ def _check_host(record: Mapping[str, Any]) -> None:
 
 
 def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
-    """Return the job's final state from its file `exit`; None if there is none."""
     code = ended(record["folder"], record["mark"])
     if code is None:
         return None

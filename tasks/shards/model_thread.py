@@ -1,9 +1,8 @@
-"""The model of a process that runs shards: a single thread uses it, for one shard at a time.
+"""The model of a process that runs shards, its only one: a single thread uses it, for one shard at a time.
 
 On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. If the teams have more threads
 than there are cores, waiting threads sleep and wake at every operation instead of spinning, and small models take twice
-as long. Loading a model computes as well. This module also keeps the process's one loaded model. It does not know what
-shards ask of the model.
+as long. Loading a model computes as well.
 """
 
 from __future__ import annotations

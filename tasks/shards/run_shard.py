@@ -161,7 +161,6 @@ def _leased(
 
 
 def _finished(store: Store, key: CommitKey) -> ShardResult | None:
-    """Return a shard whose commit exists and whose data is intact; set a damaged one aside."""
     commit = store.read_commit(key)
     if commit is None:
         return None
@@ -172,7 +171,6 @@ def _finished(store: Store, key: CommitKey) -> ShardResult | None:
 
 
 def _run(store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput]) -> Commit:
-    """Run the stage and write its data; return the commit to be written after it."""
     start, cpu, key = time.perf_counter(), CpuTime(), spec.key
     writer = ShardWriter(store, key)
     _ACTIVE[writer] = ActiveShard(key.stage, key.tool, key.shard, time.monotonic())

@@ -1,17 +1,5 @@
 """A grounding in plain values that travel to workers: queries, library, models and patterns, and what they name.
 
-A *method* chooses a tool for a query, or none:
-
-    | method     | chooses                                         | reads                  |
-    |------------|-------------------------------------------------|------------------------|
-    | gear       | the highest total score                         | groundings             |
-    | cosine     | the highest semantic score (ART_cs)             | groundings             |
-    | lm         | what the small LM names (ART_llm)               | tool_choices           |
-    | toolformer | what a finetuned model calls by itself          | tool_choices           |
-    | oracle     | a tool that is declared right                   |                        |
-    | zero-shot  | none: the large LM answers by itself            |                        |
-    | few-shot   | none: it answers after other items' answers     |                        |
-
 Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone.
 """
 
@@ -101,8 +89,6 @@ class GroundingRun(OfBenchmark):
 
 @dataclass(frozen=True, slots=True)
 class _OfGrounding:
-    """What is made for the queries of a grounding."""
-
     grounding: GroundingRun
     method: str  # one of `METHODS`
 
@@ -114,7 +100,6 @@ class _OfGrounding:
         return self.grounding.store()
 
     def parts_of(self, model: NamedModel, settings: Sequence[Any]) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint that are those of a model, the library and settings."""
         return {
             "model": model.digest,
             "library": self.grounding.library.digest,
@@ -133,12 +118,10 @@ class ChoiceRun(_OfGrounding):
 
     @property
     def name(self) -> str:
-        """The name under which the choices are stored."""
         parts = (*self.parts().values(), CHOOSE_VERSION, self.grounding.benchmark.source)
         return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('choice', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint besides the items."""
         return self.parts_of(self.model, [self.top_k, self.max_new_tokens] if self.method == "toolformer" else [])
 
 
@@ -152,12 +135,10 @@ class AnswerRun(_OfGrounding):
 
     @property
     def name(self) -> str:
-        """The name under which the answers are stored."""
         parts = (*self.parts().values(), ANSWER_VERSION)
         return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('answers', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint besides the rows that are read."""
         settings: dict[str, list[Any]] = {
             "gear": [asdict(self.weights)],
             "few-shot": [[list(pair) for pair in self.examples]],

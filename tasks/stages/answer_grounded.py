@@ -49,7 +49,6 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
 
 
 def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) -> list[str | None]:
-    """Return the tool that the method chooses for each query; None: no tool."""
     run = inputs.spec
     if run.method in ("gear", "cosine"):
         weights = run.weights if run.method == "gear" else Weights(gamma=1)

@@ -50,7 +50,6 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
 
 
 def _rows(benchmark: Benchmark, task: Task, left_out: Counter[str]) -> Iterator[Item | RejectedRow]:
-    """Yield the items to ask and the rejected rows; count what a sample leaves out."""
     path = Path(benchmark.path) if benchmark.path else None
     if benchmark.seed is None:
         yield from read(task, path, benchmark.limit)

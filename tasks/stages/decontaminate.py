@@ -21,12 +21,10 @@ _COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text, star
 
 
 def reason_of(benchmark: str) -> str:
-    """Return the reason for which a document that holds an item is dropped."""
     return f"benchmark:{benchmark}"
 
 
 def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
-    """Return the items that documents hold, by document, of a table that this stage wrote."""
     found: dict[str, list[FoundItem]] = {}
     for row in table.to_pylist():
         found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))

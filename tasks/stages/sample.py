@@ -45,7 +45,6 @@ def count_draws(calls: Iterable[DrawnCall]) -> RowCounts:
 
 @lru_cache(maxsize=1)  # every shard of a build asks for the same
 def _candidates(file: str, digest: str) -> Candidates:
-    """Return the candidates of a file; another digest is another file."""
     return read_candidates(Path(file))
 
 

@@ -1,9 +1,7 @@
 """The folder of a training job, named after everything its result depends on, and the files it starts with.
 
-    <jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; `toolformer_core.finetune` and
-                              `tasks.training.starting` add others
-
-The same dataset version, model, arm and recipe give the same folder. This module does not know how or where a job runs.
+<jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; `toolformer_core.finetune` and
+                          `tasks.training.starting` add others
 """
 
 import contextlib

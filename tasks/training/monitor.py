@@ -142,7 +142,6 @@ def _await_end(
     deadline: float | None,
     on_wait: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
-    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail."""
     last_answer = time.monotonic()
     last_query = -math.inf
     wait_reason: str | None = None

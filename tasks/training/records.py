@@ -72,6 +72,5 @@ def _curve(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _seconds(events: Sequence[dict[str, Any]]) -> float:
-    """Return the total duration of all attempts, without the time between them."""
     at_work = [event for event in events if event["event"] in _AT_WORK]
     return sum(float(later["t"] - event["t"]) for event, later in pairwise(at_work) if later["event"] != "started")

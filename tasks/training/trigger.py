@@ -1,9 +1,7 @@
 """The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on.
 
-    <job>/trigger.json      beside the job's other records, not in `model/`, whose files make the model's digest
-
-The documents are those of C* that the training held out: the model has seen them in neither form. Evaluation items take
-no part. How the thresholds are fitted is in `toolformer_core.decode.trigger`; nothing here loads a model.
+`<job>/trigger.json` lies beside the job's other records, not in `model/`, whose files make the model's digest. The
+documents are those of C* that the training held out; evaluation items take no part.
 """
 
 import json

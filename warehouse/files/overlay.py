@@ -20,7 +20,6 @@ class OverlayFiles:
         self._deleted: set[str] = set()  # paths of the data folder that seem to be gone
 
     def put(self, path: str, data: bytes) -> None:
-        """See `Files`; the data folder's file stays."""
         self._written.put(path, data)
 
     def create(self, path: str, data: bytes) -> bool:
@@ -45,14 +44,12 @@ class OverlayFiles:
         yield from written.items()
 
     def move(self, path: str, target: str) -> None:
-        """See `Files`; the data folder's file stays."""
         data = self.get(path)
         if data is not None:
             self.put(target, data)
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        """See `Files`; the data folder's file stays."""
         self._written.delete(path)
         self._deleted.add(path)
 

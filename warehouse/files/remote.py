@@ -1,11 +1,8 @@
 """The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
 
-Object stores write an object in one piece, so there `put` is a single upload. On S3 `create` puts the object on the
-condition that there is none (`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). On an
-object store that does not know such a condition (Swift), or on S3 without botocore, it looks first; if two processes
-write in the same moment, the later file stays.
-
-This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
+Object stores write an object in one piece. On S3 `create` puts it on the condition that there is none
+(`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). Elsewhere it looks first; if two
+processes write in the same moment, the later file stays.
 """
 
 import importlib.util
@@ -120,7 +117,6 @@ class RemoteFiles:
             self._fs.delete_file(self._at(path))
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
-        """See `Files`; object stores have none."""
         if self._fs.type_name in _NO_FOLDERS:
             return
         latest = time.time() - older_than_s
@@ -219,7 +215,6 @@ def public_url(url: str) -> str:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return Arrow's file system for a URL, or fsspec's if Arrow has none, and the path within it."""
     from fsspec.core import url_to_fs
     from fsspec.registry import known_implementations
 

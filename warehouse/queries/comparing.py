@@ -89,7 +89,6 @@ def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) 
 def _only(
     connection: duckdb.DuckDBPyConnection, side: int, n: int, after: CallPlace | None
 ) -> tuple[tuple[VersionCall, ...], bool]:
-    """Return a page of the calls of one side alone, and whether there are further ones."""
     place: dict[str, Any] = dict.fromkeys(CallPlace._fields) if after is None else after._asdict()
     rows = rows_in(connection, _SQL["only"], {"side": side, "limit": n + 1, **place})
     calls = [VersionCall(CallPlace(*(row[name] for name in CallPlace._fields)), row["gain"]) for row in rows]

@@ -85,15 +85,11 @@ class DocumentPage:
 
 
 class _Part(NamedTuple):
-    """A file of documents, with the files of its shard by table."""
-
     name: str
     files: dict[str, list[str]]
 
 
 class _Condition(NamedTuple):
-    """SQL of a condition on a document, the tables that it reads, and its parameters."""
-
     sql: str
     tables: tuple[str, ...] = ()
     parameters: dict[str, Any] = {}  # noqa: RUF012 - nothing writes into it

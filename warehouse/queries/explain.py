@@ -105,7 +105,6 @@ def _of_table(
 
 
 def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_id: str) -> list[dict[str, Any]]:
-    """Return a document's rows in a table of unknown columns; none if the table does not refer to documents."""
     columns = [row["column_name"] for row in rows_in(connection, f"DESCRIBE FROM {parquet_sql(paths)}")]
     if "doc_id" not in columns:
         return []

@@ -1,10 +1,8 @@
 """Two evaluated models, item by item: which items are right under both, turned right, turned wrong, or stay wrong.
 
-A side of the comparison is an arm of a model at one k, over all benchmarks on which it was evaluated. Compared are
-the items of the benchmarks (task and source) that both sides have, from completed runs; where a side has several
-evaluations of one benchmark, as with other tools, the newest counts. The tool of an item is the one that the second
-side called, else the one that the first called, else "". Only the two sides' own files are read, and the texts only of
-the items on the page.
+Compared are the items of the benchmarks (task and source) that both sides have, from completed runs; of several
+evaluations of one benchmark the newest counts. The tool of an item is the one that the second side called, else the
+one that the first called, else "".
 """
 
 from collections.abc import Iterable, Mapping

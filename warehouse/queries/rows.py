@@ -84,7 +84,6 @@ def _remedy(exc: duckdb.Error, path: str | Path) -> str:
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
-    """Return what distinguishes a file from its replacement; None if there is no file."""
     try:
         stat = Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -89,7 +89,6 @@ def _copy_tables(
     tables: Collection[str],
     on_table: Callable[[str, int], None],
 ) -> dict[str, int]:
-    """Copy all tables, without paths below `root`; return the rows of those that the snapshot only refers to."""
     with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
         connection.execute(f"ATTACH {sql_text(str(snapshot))} AS snapshot (READ_ONLY)")
         connection.execute(f"ATTACH {sql_text(str(temporary))} AS packed")
@@ -128,7 +127,6 @@ def _without_paths(column: str, root: str) -> str:
 
 
 def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:
-    """Create the views in a file with the tables, or some of them (`partial`), and open each; return their names."""
     with duckdb.connect(str(temporary)) as connection:
         create_views(connection, partial)
         rows = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()

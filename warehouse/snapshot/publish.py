@@ -1,12 +1,9 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
-Small tables are copied into it (schema `facts`). The big tables are views over the Parquet files of the current
-commits, by absolute path or URL, so no row is copied. A reader that has opened the file keeps reading that snapshot;
-whoever opens it later reads the newest one. The file is read-only.
-
-A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed, and copying
-one file. If there is none, if another version of this program wrote it, or with `anew`, they are applied to an empty
-file: the result has the same rows.
+Small tables are copied into it (schema `facts`); the big tables are views over the Parquet files of the current
+commits, by absolute path or URL. A new snapshot is a copy of the last one to which the changes are applied, so that it
+costs what changed; if there is none, if another version of this program wrote it, or with `anew`, they are applied to
+an empty file, with the same result.
 """
 
 import contextlib
@@ -148,7 +145,6 @@ def _write_readable(
 
 
 def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool) -> None:
-    """Write a snapshot as changes to the last one, or to an empty file if there is none that they can be applied to."""
     if last_snapshot is not None:
         _begin_as_copy(last_snapshot, temporary)
     with duckdb.connect(str(temporary), config={"default_block_size": _BLOCK_BYTES}) as connection:
@@ -245,7 +241,6 @@ def _update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck:
 
 
 def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Remove from `checked` the files whose size is right and that did not change after their commit."""
     listed = [(path, *stat) for folder in ("shards", "rejects") for path, stat in store.files.stats(folder)]
     sql = """DELETE FROM checked USING _rows AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
         AND l.changed <= epoch(TRY_CAST(checked.created AS TIMESTAMP)) + 1"""
@@ -258,7 +253,6 @@ def _written_before(created: str) -> float:
 
 
 def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Note what the snapshot is and where its data lies: `data` is the folder or URL of the files."""
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
     if not store.is_local:
         about["url"] = store.url

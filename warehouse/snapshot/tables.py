@@ -146,5 +146,4 @@ def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Return the names of all tables and views that users query, each with VIEW or TABLE."""
     return dict(connection.execute(_SQL["kinds"]).fetchall())
