@@ -81,11 +81,7 @@ def byte_pieces(tokenizer: Any) -> Callable[[Sequence[int]], list[bytes]]:
 
 
 def labels_of(ids: Sequence[int], pieces: Sequence[bytes], promise: Promise) -> list[int]:
-    """Return the promised label of each token: its id, or -100.
-
-    Raises:
-        BrokenPromiseError: the tokens are no tokens of the promised text.
-    """
+    """Return the label of each token, its id or -100, or raise a BrokenPromiseError if they are not of that text."""
     text = b"".join(pieces)
     trained = bytearray(len(text))
     at = 0

@@ -184,10 +184,9 @@ def arrival_event(corpus: Path) -> dict[str, Any]:
 def deploy(options: DeploymentOptions, *, wait_s: float = 0.0) -> list[str]:
     """Create the work pools that are missing, and create or update the deployments; return their names.
 
-    Of a pool that exists only the template is changed (`work_pools`); pending and running flow runs are not affected.
-    An existing schedule or trigger stays switched on or off as it is, unless an option asks for it. What can be done
-    without the server is done before it is waited for. Raises UsageError if PREFECT_API_URL names no server, and
-    DeployError if it cannot be reached or refuses.
+    Of a pool that exists only the template is changed (`work_pools`). An existing schedule or trigger stays switched on
+    or off, unless an option asks for it. What can be done without the server is done before it is waited for. Raises
+    UsageError if PREFECT_API_URL names no server, and DeployError if it cannot be reached or refuses.
     """
     from httpx import HTTPError
     from prefect.client.orchestration import get_client

@@ -68,11 +68,7 @@ class ProcessGroup:
     _guard: subprocess.Popen[bytes] | None = None
 
     def start(self, service: Service) -> subprocess.Popen[bytes]:
-        """Start a service in a session of its own, so that signals from the terminal do not reach it.
-
-        Raises:
-            OSError: it cannot be started, or its log cannot be written.
-        """
+        """Start a service, or raise an OSError, in a session of its own: signals from the terminal do not reach it."""
         if self._guard is None:
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", "ops.processes", self.mark], stdin=subprocess.PIPE, start_new_session=True
@@ -111,8 +107,7 @@ class ProcessGroup:
     def supervise(self, services: Iterable[Service], notify: Callable[[str], None]) -> None:
         """Restart services that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds. Call it often.
 
-        Raises:
-            ServiceError: a service has ended too often within an hour.
+        A ServiceError: a service has ended too often within an hour.
         """
         for service in services:
             code = self._started[service.name][1].poll()

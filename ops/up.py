@@ -153,11 +153,7 @@ class Up:
         self._group.wait_until_healthy([mlflow, viewer, *self._workers], _START_TIMEOUT_S)
 
     def supervise(self, stop: threading.Event) -> None:
-        """Restart what ends and build what arrives, until the event is set.
-
-        Raises:
-            UpError: a program ended again and again.
-        """
+        """Restart what ends and build what arrives, until the event is set; an UpError: a program ended too often."""
         try:
             while not stop.wait(_SUPERVISE_INTERVAL_S):
                 self._group.supervise([*self._servers, *self._workers], self._notify)

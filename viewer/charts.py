@@ -32,11 +32,9 @@ def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
 
 
 def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, float], colour: str) -> Markup:
-    """Return a histogram of a tool's gains, with thresholds as lines.
+    """Return a histogram of a tool's gains, with thresholds (nats by name) as lines, but for those where "now" stands.
 
-    Args:
-        bins: the tool's bins in rising order; the first and the last are open.
-        thresholds: nats by name; one that stands where "now" does is left out.
+    The first and the last bin are open.
     """
     most = max((one.calls for one in bins), default=0) or 1
     width = len(bins) * (_BAR + _GAP)

@@ -25,11 +25,7 @@ class NotThereError(Exception):
 
 
 class Query:
-    """The values of a query string or a form; reading a value that is wrong raises `WrongQueryError`.
-
-    Args:
-        pairs: names and values; of a name that is given several times, the last value counts.
-    """
+    """The values of a query string or a form, of a name the last; reading a wrong one raises `WrongQueryError`."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.values = {name: value.strip() for name, value in pairs if value.strip()}
@@ -98,11 +94,8 @@ def link(path: str, **values: Any) -> str:
 
 
 def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: str = "") -> str:
-    """Return the link to a document.
-
-    Args:
-        call: a call of it that is to be shown, with `tool` (of a chain all of its tools, joined by `+`) and `position`
-            (and `nth` among several there).
+    """Return the link to a document, and to a call of it, given by `tool` (of a chain all of its tools, joined by `+`),
+    `position` and, among several there, `nth`.
     """
     chosen = None if call is None else f"{call['tool']}:{call['position']}:{call.get('nth', 0)}"
     return link(f"/documents/{quote(doc_id, safe='')}", version=version, call=chosen) + ("#call" if chosen else "")

@@ -52,15 +52,13 @@ class Catalog:
     Args:
         url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`), where every
             store has a schema of its own.
-        store: the store to index; the catalog is brought up to date with it, and a damaged DuckDB file is set aside and
-            rebuilt. None: the catalog is taken as it is.
+        store: the store to bring it up to date with; a damaged DuckDB file is set aside and rebuilt from it. None: the
+            catalog is taken as it is.
         rebuild: rebuild the catalog from the store's commits in any case.
-        wait_s: how many seconds to wait for another flow that has the DuckDB file open.
-        on_wait: called once, before waiting, with an error that names the holder.
+        wait_s, on_wait: as of `FileLock`, of the DuckDB file.
 
     Raises:
-        LockHeldError: another process has the DuckDB file open, and still had it after `wait_s`; or a program that is
-            none of ours has.
+        LockHeldError: another process still has the DuckDB file open after `wait_s`, or a program that is none of ours.
         CatalogError: the file is not a catalog, or the server cannot be reached.
     """
 

@@ -116,9 +116,7 @@ def find_garbage(
 ) -> list[Garbage]:
     """Return the files that nothing refers to, commits first.
 
-    Args:
-        temporary_s: the age in seconds from which temporary files and data without a commit count as left by a dead
-            writer.
+    From `temporary_s` seconds on, temporary files and data without a commit count as left by a dead writer.
     """
     now = time.time() if now is None else now
     since = _since(now, unfinished_days)

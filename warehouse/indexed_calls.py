@@ -93,10 +93,8 @@ class IndexedCalls:
     ) -> MovedCalls:
         """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
 
-        Args:
-            then: the calls with their gains under the second filter; None: these.
-            comes_after: where the last page of those that come ended; None: this is the first page.
-            goes_after: ... of those that go.
+        `then` are the calls with their gains under the second filter (None: these); `..._after` is the last call of the
+        page before (None: this is the first page).
         """
         then = then or self
         was, becomes = self._kept(before), then._kept(after)
@@ -119,12 +117,7 @@ class IndexedCalls:
         high: float = math.inf,
         after: CallKey | None = None,
     ) -> CallPage:
-        """Return a page of the calls.
-
-        Args:
-            outcome: only calls of this outcome under the filter; "": all.
-            after: the last call of the page before; None: this is the first page.
-        """
+        """Return the page behind a call (None: the first) of the calls of an outcome ("": any) under the filter."""
         gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
         chosen = {"": np.ones_like(kept), "kept": kept, "below_threshold": ~allowed, "outdone": allowed & ~kept}
         shown = chosen[outcome] & (gain >= low) & ((gain < high) | (high == math.inf))
@@ -133,11 +126,9 @@ class IndexedCalls:
     def draw(
         self, call_filter: CallFilter, tool: str, seed: int, without: Iterable[tuple[str, int]] = (), width: int = WIDTH
     ) -> DrawnCall:
-        """Return the next of a tool's kept calls in an order that the seed shuffles.
+        """Return the next of a tool's kept calls in a seeded order, with `width` characters of text on both sides.
 
-        Args:
-            without: document and position of calls that are passed over.
-            width: characters of text before and after the call's position.
+        Calls of the documents and positions in `without` are passed over.
         """
         passed = dict.fromkeys(without)
         kept = np.flatnonzero(self._kept(call_filter) & self._of_tool(tool))

@@ -93,8 +93,7 @@ class Leases:
     def wait_for(self, name: str, finished: Callable[[], Result | None]) -> Lease | Result:
         """Wait until another process has finished the work or the lease is free; return the result or the lease.
 
-        Args:
-            finished: returns the result if the work is done; called before the lease is taken, and again afterwards.
+        `finished` returns the result if the work is done; it is called before the lease is taken, and again afterwards.
         """
         waits = pauses()
         while True:

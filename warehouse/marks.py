@@ -59,8 +59,7 @@ class Mark:
 def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Mark]:
     """Add a batch of a user's marks; return them.
 
-    Raises:
-        StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
+    A StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
     """
     name = quote(user.strip(), safe="", errors="replace").replace(".", "%2E")
     if not name or len(name) > _MOST_BYTES:

@@ -98,12 +98,8 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now: bool = False) -> sa.Engine:
     """Return an engine for the schema of a store, which is created with the store's name if there is none.
 
-    Args:
-        wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
-
-    Raises:
-        CatalogError: the database could not be used.
-        StoreError: the store could not be read or written.
+    With `wait_now` this first connection waits for the server as well; else an URL with a slip is an error at once.
+    Raises CatalogError or StoreError if the database or the store could not be used.
     """
     first = open_database(url)
     if wait_now:

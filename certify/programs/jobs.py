@@ -19,11 +19,9 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]  # a job -> {"rows": [...], 
 
 
 def answer_jobs(package: str, answer: Answer) -> None:
-    """Answer the jobs of the file that is the first argument; write the answers to the second.
+    """Answer the jobs of the file that is the first argument; write the answers to the second, with versions.
 
-    Args:
-        package: its version is written with the answers, and that of transformers.
-        answer: answers one job. What it raises is that job's error: a loader may raise anything.
+    What `answer` raises is that job's error: a loader may raise anything.
     """
     jobs, out = Path(sys.argv[1]), Path(sys.argv[2])
     answers = []

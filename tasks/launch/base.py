@@ -106,18 +106,10 @@ class Launcher(Protocol):
         """
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return the job's state, and a short detail such as `exit code 1` or `PENDING (Resources)`.
-
-        Raises:
-            LostError: the state cannot be read now, e.g. the queue does not answer; try again.
-        """
+        """Return the job's state, and a short detail such as `exit code 1`; a LostError: it is not known now."""
 
     def cancel(self, handle: str) -> None:
-        """End the job at once, and whatever a failed job has left running. Call it before another attempt.
-
-        Raises:
-            LaunchError: it could not be ended, or not on every machine.
-        """
+        """End the job, and what a failed one has left running, before another attempt; or raise a LaunchError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +165,7 @@ class BaseLauncher:
     def run(self, *argv: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
 
-        Raises:
-            UsageError: there is no such command.
-            LostError: it did not answer within `timeout` seconds.
+        A UsageError: there is no such command; a LostError: it did not answer within `timeout` seconds.
         """
         variables = {name: value for name, value in environment().items() if not name.startswith(_NOT_PASSED_ON)}
         options: dict[str, Any] = {"env": {**variables, "LC_ALL": "C"}, "timeout": timeout, "stdin": subprocess.DEVNULL}

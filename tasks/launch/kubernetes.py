@@ -113,11 +113,7 @@ class KubernetesLauncher(BaseLauncher):
                 ask("delete_namespaced_custom_object", **options)
 
     def _manifest(self, request: LaunchRequest) -> dict[str, Any]:
-        """Return the Job: one pod per node, and no retries, as those are up to the caller.
-
-        Raises:
-            UsageError: a setting is missing, or the job folder does not lie on the claim.
-        """
+        """Return the Job: one pod per node, and no retries, as those are up to the caller; or raise a UsageError."""
         if not self.image or not self.claim:
             raise UsageError("name the container `image` and the PersistentVolumeClaim `claim` with the data folder")
         root = Path(self.local_root or self.mount_path)
@@ -190,10 +186,8 @@ def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
 
-    It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line.
-
-    Raises:
-        UsageError: the client is not installed, or no cluster is configured.
+    It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line. A
+    UsageError: the client is not installed, or no cluster is configured.
     """
     try:
         names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"

@@ -71,11 +71,8 @@ class ProcessLauncher(BaseLauncher):
     def start(self, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str) -> str:
         """Start a command in the job folder, with variables besides those of this process; return the job's handle.
 
-        Its output is appended to `log.txt`, its exit code will be in `exit`. The mark must be this job's alone.
-
-        Raises:
-            UsageError: there is no such command.
-            LaunchError: the process cannot be started, or the log cannot be written.
+        Its output is appended to `log.txt`, its exit code will be in `exit`. The mark must be this job's alone. A
+        UsageError: there is no such command; a LaunchError: it cannot be started, or the log cannot be written.
         """
         inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
         inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}

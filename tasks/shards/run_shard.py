@@ -127,13 +127,11 @@ def run_shard(
 ) -> ShardResult:
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
-    Args:
-        leases: which process works on which shard, if several share the store; this one waits for another's shard.
+    If several processes share the store, `leases` say who works on which shard; another's shard is waited for.
 
     Raises:
         ConservationError: the rows do not add up; nothing is committed.
-        StoreError: the data could not be written.
-        CatalogError: the leases' database could not be used.
+        StoreError, CatalogError: the data could not be written, or the leases' database not be used.
     """
     if leases is None:
         result = _finished(store, spec.key) or _commit(store, _run(store, spec, run_id, run))

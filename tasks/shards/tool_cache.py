@@ -119,8 +119,7 @@ class ToolCache:
     def recall(self, questions: Iterable[Question], *, offline: bool = False) -> Recalled:
         """Return the known answers to these questions; of several, the newest.
 
-        Args:
-            offline: no tool may be called, so use answers that are too old, and transient failures, as well.
+        With `offline` no tool may be called, so answers that are too old, and transient failures, are used as well.
         """
         with self._lock:
             self._look(at_once=offline)  # offline, an answer that is not found cannot be had

@@ -106,10 +106,7 @@ _leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root o
 def leases_of(store: Store) -> Leases | None:
     """Return who is at work on what in a store that several machines share, connected once a process; else None.
 
-    A dry run needs no lease.
-
-    Raises:
-        CatalogError: the database cannot be reached.
+    A dry run needs no lease. A CatalogError: the database cannot be reached.
     """
     url = shared_catalog()
     if url is None or isinstance(store.files, OverlayFiles):
@@ -182,11 +179,7 @@ _pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the
 def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
     """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
 
-    Args:
-        timeout_s: seconds a call may take, unless the tool's limits say so.
-
-    Raises:
-        ToolError: the tool asks for processes and cannot be pickled.
+    A call may take `timeout_s`, unless the tool's limits say so. A ToolError: it cannot be pickled for its processes.
     """
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:

@@ -45,11 +45,7 @@ class Decontamination:
 
     @classmethod
     def of(cls, given: Sequence[str], ngram: int, *, calls_only: bool = False) -> Self | None:
-        """Return what is to be kept out; None: nothing is named.
-
-        Raises:
-            UsageError, CorpusError: there is no such task or file, or nothing in it can be read.
-        """
+        """Return what is to be kept out (None: nothing); a UsageError or CorpusError names what cannot be read."""
         if not given:
             return None
         benchmarks = tuple(map(_named, given))

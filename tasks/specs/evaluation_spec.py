@@ -126,12 +126,9 @@ class ArmRun(OfBenchmark):
 
 
 def source_digest(task: Task, path: Path | None) -> str:
-    """Return the digest of all that a benchmark is read from.
+    """Return the digest of all that a benchmark is read from, or raise a CorpusError if nothing can be read.
 
     What comes from the hub is known by its name alone; it is not looked at again once it has been read.
-
-    Raises:
-        CorpusError: no such file or folder, or nothing in it can be read.
     """
     if path is None:
         if (items := EMBEDDED.get(task.name)) is not None:

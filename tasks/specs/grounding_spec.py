@@ -163,9 +163,7 @@ def tools_of(
 def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
     """Return the library's tools, built once a process.
 
-    Raises:
-        ToolError: a tool is not what it was when the run was started.
-        UsageError: something it reads is not there.
+    A ToolError: one is not what it was when the run was started; a UsageError: something it reads is not there.
     """
     built = tools_of(library.keys, library.settings, library.demonstrations, library.mocked)
     for (key, digest), one in zip(library.tools, built, strict=True):
@@ -178,13 +176,9 @@ def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
 
 
 def grounder_of(run: GroundingRun, large: NamedModel | None = None) -> Grounder:
-    """Return what grounds a run's queries. Its cost begins at nothing; models, tools and embeddings are kept.
+    """Return what grounds a run's queries, or raise a ToolformerError. Its cost begins at nothing; models are kept.
 
-    Args:
-        large: a model that answers with chosen tools, and embeds nothing; None: the run's small LM.
-
-    Raises:
-        ToolformerError: model, encoder or tools cannot be loaded.
+    `large` answers with chosen tools, and embeds nothing; None: the run's small LM.
     """
     model = large or run.small
     lm: Any = named_model(model.name, model.digest)

@@ -67,8 +67,7 @@ def find_near_duplicates(
     Memory is 0.3 kB for each document, 0.6 kB for each near-duplicate, and the signatures of one part.
 
     Args:
-        parts: of each part, in the order of the corpus: ids of its documents in order, their signatures, and the ids
-            of those that are dropped for another reason.
+        parts: in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason.
         limit: distinct documents after which to stop, those dropped included; None: none.
     """
     seen = DigestSet()

@@ -42,8 +42,7 @@ def follow(
         stop_s: seconds that an interrupted job has for its last step and checkpoint before it is killed.
 
     Raises:
-        TrainingError: the training failed.
-        LostError: the queue has not answered for minutes; call again to follow the job again.
+        TrainingError, LostError: it failed; or the queue has not answered for minutes: call again to follow it again.
     """
     events = _EventReader(folder, on_events)
     before = int(launch_record(folder).get("events", 0))  # of earlier attempts

@@ -18,12 +18,7 @@ _AT_WORK = ("started", "step", "evaluated", "stopped", "finished", "failed")  # 
 
 
 def record_training(store: Store, finished: FinishedTraining) -> None:
-    """Write the record of a finished training, or replace it.
-
-    Raises:
-        StoreError: it could not be written.
-        UsageError: the folder's job cannot be read.
-    """
+    """Write the record of a finished training, or replace it; a UsageError: the folder's job cannot be read."""
     events = read_events(finished.folder)[0]
     last: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
     measured = [event for event in events if event["event"] == "evaluated"]

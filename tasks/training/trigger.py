@@ -66,9 +66,7 @@ def read_trigger(path: Path) -> FittedTrigger:
 def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
     """Return the documents of C* that a training held out, in the order of the dataset.
 
-    Raises:
-        UsageError: the store does not hold the dataset as the training read it.
-        CorruptDataError: files of the dataset are damaged or missing.
+    A UsageError: the store does not hold the dataset as the training read it; a CorruptDataError: it is damaged.
     """
     name, _, version = finished.dataset.rpartition("@")
     _, _, dev, dev_digest = finished.texts

@@ -74,13 +74,9 @@ def _try_lock(handle: int) -> bool:
 
 
 def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a local file so that it appears complete or not at all, and survives a power cut.
+    """Write a local file so that it appears complete or not at all, and survives a power cut; else raise an OSError.
 
-    Args:
-        mode: its permissions, from which the umask is taken.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
+    An error leaves nothing behind. From `mode`, its permissions, the umask is taken.
     """
     _write_local(target, data, mode, _replace)
 

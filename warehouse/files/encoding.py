@@ -30,14 +30,9 @@ def encode_parquet(table: pa.Table) -> bytes:
 
 
 def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Table:
-    """Return the rows of a Parquet file: all columns, or these in this order.
+    """Return the rows of a Parquet file: all columns, or these in this order; messages name its `place`.
 
-    Args:
-        place: the file's path, for messages.
-
-    Raises:
-        CorruptDataError: the bytes are not Parquet.
-        StoreError: there is no such column.
+    A CorruptDataError says that the bytes are not Parquet, a StoreError that there is no such column.
     """
     try:
         reader = pq.ParquetFile(pa.BufferReader(data))

@@ -30,11 +30,9 @@ CreateObject = Callable[[str, bytes], bool | None]
 
 
 class RemoteFiles:
-    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
+    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; `base` is the root's path within that file system.
 
-    Args:
-        base: the root's path within that file system.
-        create_object: creates an object unless there is one; None: the place cannot do that in one step.
+    `create_object` creates an object unless there is one; None: the place cannot do that in one step.
     """
 
     def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
@@ -141,10 +139,8 @@ def open_files(url: str | Path) -> Files:
     """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
 
     The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
-    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
-
-    Raises:
-        StoreError: the URL's scheme is unknown, or its place cannot be reached.
+    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. A StoreError says that the scheme
+    is unknown, or that its place cannot be reached.
     """
     text = str(url)
     if "://" not in text:

@@ -98,12 +98,7 @@ class _Condition(NamedTuple):
 def find_documents(
     path: str | Path, wanted: DocumentFilter, n: int, after: DocumentKey | None = None, seconds: float = 0.5
 ) -> DocumentPage:
-    """Search documents.
-
-    Args:
-        after: where the last page ended; None: this is the first page.
-        seconds: after which no further file is searched; one always is.
-    """
+    """Search documents behind the last page (None: from the first on); after `seconds` no further file is begun."""
     conditions = _conditions(wanted)
     ends = time.monotonic() + seconds
     found: list[tuple[DocumentKey, FoundDocument]] = []

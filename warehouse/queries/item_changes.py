@@ -109,10 +109,7 @@ def changed_items(
 ) -> tuple[tuple[EvaluatedItem, ...], ItemPlace | None]:
     """Return a page of items by task, source and id, and the place after which the next page begins (None: no more).
 
-    Args:
-        task: only items of this task; "": of all.
-        tool: only items of this tool, "" for those without a call; None: of all.
-        after: the last item of the page before; None: this is the first page.
+    Items are of the task ("": of all) and of the tool (None: of all; "": without a call).
     """
     evaluations = _evaluations(first, second)
     if evaluations is None:

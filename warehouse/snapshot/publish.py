@@ -65,8 +65,7 @@ def publish(
         anew: take nothing from the last snapshot.
 
     Raises:
-        SnapshotError: the snapshot could not be written; the last one stays.
-        CatalogError: the catalog could not be read.
+        SnapshotError, CatalogError: the snapshot could not be written, or the catalog not be read; the last one stays.
     """
     if root is None and not store.is_local:
         raise SnapshotError(f"{store.root} is not local: choose a local folder for the snapshot")
@@ -86,10 +85,9 @@ def publish(
 
 @contextlib.contextmanager
 def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
-    """Yield a snapshot of one run alone; it is deleted afterwards. Errors are those of `publish`.
+    """Yield a snapshot of one run alone, as the published one may show another; it is deleted afterwards.
 
-    The published snapshot may show another run: one that began later, or that has been published since. Files of
-    commits that it shows are not checked again.
+    Files of commits that the published one shows are not checked again. Errors are those of `publish`.
     """
     published = store.local_folder / SNAPSHOT
     temporary = temporary_beside(published)
