@@ -10,7 +10,7 @@ installed. Another loader that cannot be installed is a row of its own and fails
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,10 +60,6 @@ def table_of(rows: Sequence[TableRow]) -> str:
     return markdown_table(head, aligned)
 
 
-def failed(rows: Iterable[TableRow]) -> bool:
-    return any(row.fails for row in rows)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = parser_of(__doc__)
     parser.add_argument(
@@ -79,9 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
             rows += _rows_of(loader, files, options.environments)
     say()
     say(table_of(rows))
+    fails = any(row.fails for row in rows)
     if options.json:
-        print_json({"ok": not failed(rows), "rows": [asdict(row) for row in rows]})
-    return 1 if failed(rows) else 0
+        print_json({"ok": not fails, "rows": [asdict(row) for row in rows]})
+    return int(fails)
 
 
 def _exported(folder: Path) -> Files:

@@ -58,15 +58,7 @@ class Files:
         return str(tokenizer.decode([named["start"]])), str(tokenizer.decode([named["end"]]))
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What a loader is to give: rows as they stand, or tokens with labels; one of the two."""
-
-    rows: list[dict[str, Any]] | None = None
-    promises: list[Promise] | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows if self.rows is not None else self.promises or [])
+Expected = list[dict[str, Any]] | list[Promise]  # rows as they stand, or tokens with labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ class Case:
     format: str
     file: str
     how: str  # what the loader's program is to do
-    expected: Expectation
+    expected: Expected
     tokenizer: str = "plain"
     more: dict[str, Any] = field(default_factory=dict)  # further keys of the job
 
@@ -101,40 +93,33 @@ def cases_of(files: Files) -> Iterator[Case]:
 def _chats(files: Files, loader: str, by: str, how: str) -> Iterator[Case]:
     for name, template in product(("openai-json", "openai-dict"), TEMPLATES.values()):
         promises = [Promise(tuple(template.stretches(row))) for row in files.rows(f"{name}.jsonl")]
-        expected, mixed = Expectation(promises=promises), {"mixed": True} if name == "openai-dict" else {}
-        yield Case(loader, by, _format(name), f"{name}.jsonl", how, expected, template.name, mixed)
+        mixed = {"mixed": True} if name == "openai-dict" else {}
+        yield Case(loader, by, _format(name), f"{name}.jsonl", how, promises, template.name, mixed)
 
 
-def _tokens(files: Files) -> Expectation:
+def _tokens(files: Files) -> list[Promise]:
     start, end = files.ends()
-    return Expectation(promises=[tokens_promise(row, start, end) for row in files.rows("jsonl.jsonl")])
+    return [tokens_promise(row, start, end) for row in files.rows("jsonl.jsonl")]
 
 
-def _segments(files: Files) -> Expectation:
-    return Expectation(promises=[segments_promise(row) for row in files.rows("jsonl.jsonl")])
-
-
-def _texts(files: Files, file: str, end: str) -> Expectation:
+def _texts(files: Files, file: str, end: str) -> list[Promise]:
     """Texts that are trained as a whole, with the token after them that ends one, where they do not end so."""
     texts = [row["text"] for row in files.rows(file)]
-    return Expectation(
-        promises=[Promise((Stretch(text if text.endswith(end) else text + end, True),)) for text in texts]
-    )
+    return [Promise((Stretch(text if text.endswith(end) else text + end, True),)) for text in texts]
 
 
 def _datasets(files: Files) -> Iterator[Case]:
     texts = [{"text": row["text"]} for row in files.rows("jsonl.jsonl")]
     whole = [{"doc_id": row["doc_id"], "text": row["text"]} for row in files.rows("jsonl.jsonl")]
-    separator = {"separator": f"\n{_SEPARATOR}\n"}
     by = "datasets"
-    yield Case(by, by, "text", "text.txt", "text", Expectation(rows=texts), more=separator)
-    yield Case(by, by, "hf", "hf", "folder", Expectation(rows=whole))
+    yield Case(by, by, "text", "text.txt", "text", texts, more={"separator": f"\n{_SEPARATOR}\n"})
+    yield Case(by, by, "hf", "hf", "folder", whole)
     for name in ("jsonl", "tokens", "segments", "openai-json", "openai-dict", "sharegpt"):
         file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
-        yield Case(by, by, _format(name), file, "json", Expectation(rows=files.rows(file)), more=mixed)
+        yield Case(by, by, _format(name), file, "json", files.rows(file), more=mixed)
     for template in TEMPLATES.values():
         file = f"rendered-{template.name}.jsonl"
-        yield Case(by, by, "chat text", file, "json", Expectation(rows=files.rows(file)), template.name)
+        yield Case(by, by, "chat text", file, "json", files.rows(file), template.name)
     yield from _chats(files, "datasets", "datasets, transformers", "chat")
 
 
@@ -153,8 +138,9 @@ def _trl(files: Files) -> Iterator[Case]:
 
 def _axolotl(files: Files) -> Iterator[Case]:
     by = "axolotl"
+    segments = [segments_promise(row) for row in files.rows("jsonl.jsonl")]
     yield Case(by, by, "tokens", "tokens.jsonl", "", _tokens(files))
-    yield Case(by, by, "segments", "segments.jsonl", "input_output", _segments(files))
+    yield Case(by, by, "segments", "segments.jsonl", "input_output", segments)
     yield Case(by, by, "jsonl", "jsonl.jsonl", "completion", _texts(files, "jsonl.jsonl", files.ends()[1]))
     yield from _chats(files, by, by, "chat_template")
 
@@ -163,8 +149,8 @@ def _llamafactory(files: Files) -> Iterator[Case]:
     info = {"dataset_info": {**DATASET_INFO, "file_name": str(files.exports / "sharegpt.jsonl")}}
     for tokenizer, (own, turns) in _OWN_TEMPLATES.items():
         file, by = "sharegpt.jsonl", f"LLaMA-Factory, {own}"
-        expected = Expectation(promises=[turns.promise(row) for row in files.rows(file)])
-        yield Case("llamafactory", by, "chat sharegpt", file, own, expected, tokenizer, info)
+        promises = [turns.promise(row) for row in files.rows(file)]
+        yield Case("llamafactory", by, "chat sharegpt", file, own, promises, tokenizer, info)
 
 
 @dataclass(frozen=True, slots=True)

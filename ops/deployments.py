@@ -131,16 +131,8 @@ def yaml_entry(deployment: Deployment, options: DeploymentOptions) -> dict[str, 
         "work_pool": {"name": deployment.pool},
     }
     if values is not data:
-        cron = options.schedule or _NIGHTLY
-        entry["schedules"] = [
-            {
-                "slug": "nightly",
-                "cron": cron,
-                "timezone": "UTC",
-                "active": bool(options.schedule),
-                "parameters": {"parameters": {**values}},
-            }
-        ]
+        times = {"cron": options.schedule or _NIGHTLY, "timezone": "UTC", "active": bool(options.schedule)}
+        entry["schedules"] = [{"slug": "nightly", **times, "parameters": {"parameters": {**values}}}]
     if deployment.corpora:
         entry["triggers"] = [
             {
@@ -245,9 +237,7 @@ def _schedules(wanted: Sequence[dict[str, Any]], before: Sequence[Any]) -> list[
         created = [
             DeploymentScheduleCreate(
                 schedule=CronSchedule(cron=entry["cron"], timezone=entry["timezone"]),
-                active=entry["active"],
-                parameters=entry["parameters"],
-                slug=entry["slug"],
+                **{name: entry[name] for name in ("active", "parameters", "slug")},
             )
             for entry in new
         ]
@@ -299,10 +289,8 @@ def main(words: Sequence[str] | None = None) -> None:
             sys.stdout.write(json.dumps(pool_template(arguments.tracking), indent=2) + "\n")
             return
         data = data_folder(arguments.data)
-        options = DeploymentOptions(
-            data, arguments.corpus, arguments.schedule, arguments.on_arrival, arguments.tracking
-        )
-        names = deploy(options, wait_s=arguments.wait)
+        given = (arguments.corpus, arguments.schedule, arguments.on_arrival, arguments.tracking)
+        names = deploy(DeploymentOptions(data, *given), wait_s=arguments.wait)
     except ToolformerError as exc:
         parser.exit(2 if isinstance(exc, UsageError) else 1, f"{exc}\n")
     listed = "".join(f"{name}\n" for name in names)

@@ -88,9 +88,8 @@ class Up:
         except LockHeldError as exc:
             raise UpError(_already_running(self._store, exc)) from exc
         try:
-            ports = choose_ports(
-                {"--prefect-port": prefect_port, "--mlflow-port": mlflow_port, "--view-port": view_port}
-            )
+            wanted = {"--prefect-port": prefect_port, "--mlflow-port": mlflow_port, "--view-port": view_port}
+            ports = choose_ports(wanted)
         except BaseException:
             self._lock.close()
             raise
@@ -130,17 +129,11 @@ class Up:
         prepare_environment(self._data)
         prepare_start()
         copy_template_database()
-        services = Services(
-            self.addresses, up_folder(self._store), self._store.local_folder, self._data, _START_TIMEOUT_S
-        )
-        prefect, mlflow, viewer = self._servers = [
-            services.prefect_server(),
-            services.mlflow_server(),
-            services.viewer(),
-        ]
-        process = self._group.start(prefect)
-        self._group.start(mlflow)
-        self._group.start(viewer)
+        folders = up_folder(self._store), self._store.local_folder, self._data
+        services = Services(self.addresses, *folders, _START_TIMEOUT_S)
+        self._servers = [services.prefect_server(), services.mlflow_server(), services.viewer()]
+        prefect, *others = self._servers
+        process, *_ = [self._group.start(server) for server in self._servers]
         deployments = services.deployments(self._options)
         self._group.start(deployments)
         self._group.wait_until_healthy([prefect], _START_TIMEOUT_S)
@@ -150,7 +143,7 @@ class Up:
         self._workers = [services.worker(pool) for pool in _POOLS]
         for worker in self._workers:
             self._group.start(worker)
-        self._group.wait_until_healthy([mlflow, viewer, *self._workers], _START_TIMEOUT_S)
+        self._group.wait_until_healthy([*others, *self._workers], _START_TIMEOUT_S)
 
     def supervise(self, stop: threading.Event) -> None:
         """Restart what ends and build what arrives, until the event is set; an UpError: a program ended too often."""

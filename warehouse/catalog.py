@@ -120,10 +120,14 @@ class Catalog:
         for name in (path.name, path.name + ".wal"):
             folder.set_aside(name, str(error))
 
-    def record(self, commits: Iterable[Commit]) -> None:
-        """Add commits, or replace those with the same ids; adding a commit twice changes nothing."""
-        facts = facts_from_records(commits={commit.id: commit for commit in commits}.values())
-        self._replace(facts, COMMIT_TABLES)
+    def record(
+        self, commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
+    ) -> None:
+        """Add records, or replace those with the same ids; adding one twice changes nothing."""
+        facts = facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets)
+        for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES):
+            if facts[tables[0]].num_rows:
+                self._replace(facts, tables)
 
     @again_if_lost
     def begin(self, store: Store, run: Run) -> Run:
@@ -139,12 +143,6 @@ class Catalog:
             store.write_run(run)
             self._replace_in(connection, facts_from_records(runs=[run]), RUN_TABLES)
         return run
-
-    def record_run(self, run: Run) -> None:
-        self._replace(facts_from_records(runs=[run]), RUN_TABLES)
-
-    def record_dataset(self, dataset: Dataset) -> None:
-        self._replace(facts_from_records(datasets=[dataset]), DATASET_TABLES)
 
     @again_if_lost
     def reconcile(self, store: Store) -> dict[str, int]:
@@ -179,9 +177,7 @@ class Catalog:
         self._remove(COMMIT_TABLES, [(name,) for name in gone["commits"]])
         self._remove(RUN_TABLES, [(name,) for name in gone["runs"]])
         self._remove(DATASET_TABLES, [split_dataset_key(key) for key in gone["datasets"]])
-        self.record(store.commits_by_id(new["commits"]))
-        self._replace(facts_from_records(runs=store.runs(new["runs"])), RUN_TABLES)
-        self._replace(facts_from_records(datasets=store.datasets(new["datasets"])), DATASET_TABLES)
+        self.record(store.commits_by_id(new["commits"]), store.runs(new["runs"]), store.datasets(new["datasets"]))
         return sum(map(len, (*new.values(), *gone.values())))
 
     @again_if_lost

@@ -99,13 +99,12 @@ def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
 
 
 def write_training(store: Store, training: Training) -> None:
-    path = f"trainings/{check_name('training', training.job)}.json"
-    store.write_json(path, dataclasses.asdict(training))
+    store.write_json(f"trainings/{check_name('training', training.job)}.json", dataclasses.asdict(training))
 
 
 def write_certificate(store: Store, certificate: Certificate) -> None:
-    path = f"certificates/{check_name('evaluation', certificate.evaluation)}.json"
-    store.write_json(path, dataclasses.asdict(certificate))
+    name = check_name("evaluation", certificate.evaluation)
+    store.write_json(f"certificates/{name}.json", dataclasses.asdict(certificate))
 
 
 def write_export(store: Store, export: Export) -> str:

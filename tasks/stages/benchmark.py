@@ -23,6 +23,12 @@ def benchmark_shards(result: ShardResult) -> list[Shard]:
     return [Shard(f"{number:05d}", file) for number, file in enumerate(result.files)]
 
 
+def items_digest(inputs: Inputs[Any]) -> dict[str, str]:
+    """Return the part of a fingerprint that says which items a stage reads."""
+    (items,) = inputs.files["benchmark"]
+    return {"inputs": items.digest}
+
+
 def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
     benchmark = inputs.spec
     task, size = task_named(benchmark.task), benchmark.shard_items

@@ -20,6 +20,7 @@ from tasks.specs.grounding_spec import (
     grounder_of,
     library_tools,
 )
+from tasks.stages.benchmark import items_digest
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.queries import query_of, right_tools
 from toolformer_core.evaluate.tasks import task_named
@@ -70,11 +71,6 @@ def _ground(inputs: Inputs[GroundingRun], writer: ShardWriter) -> StageOutput:
     return StageOutput((counts,), table, counters_of(cost))
 
 
-def _ground_digests(inputs: Inputs[GroundingRun]) -> Mapping[str, str]:
-    (items,) = inputs.files["benchmark"]
-    return {**inputs.spec.parts(), "grounding": inputs.spec.name, "inputs": items.digest}
-
-
 GROUND: Stage[GroundingRun] = Stage(
     name="ground",
     version=GROUND_VERSION,
@@ -83,7 +79,7 @@ GROUND: Stage[GroundingRun] = Stage(
     needs="model",
     reads=("benchmark",),
     run=_ground,
-    digests=_ground_digests,
+    digests=lambda inputs: {**inputs.spec.parts(), "grounding": inputs.spec.name, **items_digest(inputs)},
     config_notes=lambda inputs: {"evaluation": f"ground/{inputs.spec.name}", **notes_of(inputs.spec)},
 )
 
@@ -116,11 +112,6 @@ def _chosen(run: ChoiceRun, lm: HFSmallLM, queries: Sequence[Query]) -> list[str
         return chosen_by_toolformer(toolformer, queries, top_k=run.top_k, max_new_tokens=run.max_new_tokens)
 
 
-def _choose_digests(inputs: Inputs[ChoiceRun]) -> Mapping[str, str]:
-    (items,) = inputs.files["benchmark"]
-    return {**inputs.spec.parts(), "inputs": items.digest}
-
-
 def _choose_notes(inputs: Inputs[ChoiceRun]) -> Mapping[str, Any]:
     run = inputs.spec
     notes = notes_of(run.grounding) | {"model": run.model.name, "model_digest": run.model.digest}
@@ -135,6 +126,6 @@ CHOOSE: Stage[ChoiceRun] = Stage(
     needs="model",
     reads=("benchmark",),
     run=_choose,
-    digests=_choose_digests,
+    digests=lambda inputs: {**inputs.spec.parts(), **items_digest(inputs)},
     config_notes=_choose_notes,
 )

@@ -50,11 +50,11 @@ def test_runs_and_datasets_are_replaced_by_their_names(place: Path | str) -> Non
     commit = make_commit("score", "qa", "s0")
     dataset = Dataset("c", "v1", (FILE,), {"qa": 1}, {"qa": 1.0}, "r", "m", "c", "2024")
     with Catalog(place) as catalog:
-        catalog.record_run(make_run("r", [], state="running"))
-        catalog.record_run(make_run("r", [commit.key, commit.key]))
-        catalog.record_run(make_run("s", [commit.key]))
+        catalog.record(runs=[make_run("r", [], state="running")])
+        catalog.record(runs=[make_run("r", [commit.key, commit.key])])
+        catalog.record(runs=[make_run("s", [commit.key])])
         for licence in ("", "CC0"):
-            catalog.record_dataset(dataclasses.replace(dataset, licence=licence))
+            catalog.record(datasets=[dataclasses.replace(dataset, licence=licence)])
         facts = catalog.facts()
     assert sorted(facts["runs"].column("state").to_pylist()) == ["completed", "completed"]
     assert facts["run_commits"].num_rows == 2

@@ -91,7 +91,7 @@ def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str,
                     put_dataset(store, "c", examples, f"r{runs}", created=f"t{runs}")
                     runs += 1
                 catalog.catch_up(store)
-                catalog.record_run(store.runs([f"r{max(1, runs - (what == 'end'))}"])[0])
+                catalog.record(runs=store.runs([f"r{max(1, runs - (what == 'end'))}"]))
                 path = publish(store, catalog, recheck=recheck or what == "lose")
             anew = publish(store, None, Path(folder, "anew"), anew=True)
         assert contents(path) == contents(anew)
@@ -119,7 +119,7 @@ def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
         keys.append(put(store, "score", "qa", "s3", [scored("d3", "qa", 0, 1.0)]).key)
         catalog.catch_up(store)
         store.write_run(make_run("r1", keys[1:]))
-        catalog.record_run(store.runs(["r1"])[0])
+        catalog.record(runs=store.runs(["r1"]))
 
         def facts_of(self: Catalog, given: Facts) -> Facts:
             asked.append(given["commits"].num_rows)
