@@ -93,7 +93,6 @@ def make_commit(
 
 
 def put(store: Store, stage: str, tool: str, shard: str, rows: list[dict[str, Any]], **more: Any) -> Commit:
-    """Write and commit one shard."""
     parts = dict(more.pop("parts", None) or {"config": "c1", "code": stage})
     file = store.write(stage, tool, shard, fingerprint(parts), table(stage, rows))
     commit = make_commit(stage, tool, shard, [file], parts=parts, **more)

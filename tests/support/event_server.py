@@ -30,7 +30,6 @@ class EventServer:
 
 @contextmanager
 def event_server() -> Iterator[EventServer]:
-    """Run a server while the block runs."""
     server = EventServer()
     with answered(server.answer) as server.url:
         yield server

@@ -112,7 +112,6 @@ def _json(value: Any) -> Answer:
 
 @contextmanager
 def hub_server() -> Iterator[HubServer]:
-    """Run a hub while the block runs."""
     hub = HubServer()
     with answered(hub.answer) as hub.url:
         yield hub

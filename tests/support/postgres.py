@@ -46,7 +46,6 @@ def postgres(postgres_server: str) -> str:
 
 
 def asked(url: str, sql: str) -> list[tuple[object, ...]]:
-    """What a query gives."""
     engine = sa.create_engine(url)
     try:
         with engine.begin() as connection:

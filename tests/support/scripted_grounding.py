@@ -42,7 +42,6 @@ class ScriptedSmallLM:
 
     @property
     def digest(self) -> str:
-        """Digest of the script."""
         return digest_of("scripted small LM", self.name, repr(sorted(self._answers.items())), repr(self._calls))
 
     def answers(self, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
@@ -80,19 +79,15 @@ class ScriptedSmallLM:
 
 
 class ScriptedEncoder:
-    """Embeds the texts of a script."""
-
     def __init__(self, vectors: Mapping[str, Sequence[float]]) -> None:
         self._vectors = dict(vectors)
         self.asked: list[str] = []  # every text that was embedded, in order
 
     @property
     def digest(self) -> str:
-        """Digest of the script."""
         return digest_of("scripted encoder", repr(sorted(self._vectors.items())))
 
     def encode(self, texts: Sequence[str]) -> Embeddings:
-        """See `Encoder.encode`."""
         self.asked += texts
         for text in texts:
             if text not in self._vectors:

@@ -38,6 +38,7 @@ def answered(answer: Callable[[str, str, Message, bytes], Answer]) -> Iterator[s
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 65536  # head and body go together: two small packets would wait for each other
 
         def serve(self) -> None:
             body = _chunked(self.rfile) if "chunked" in self.headers.get("Transfer-Encoding", "") else b""
@@ -54,13 +55,10 @@ def answered(answer: Callable[[str, str, Message, bytes], Answer]) -> Iterator[s
 
         def log_message(self, *_: Any) -> None: ...
 
-    with served_by(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
-        yield url
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # clients may ask 64 at a time
 
-
-@contextmanager
-def served_by(server: ThreadingHTTPServer) -> Iterator[str]:
-    """Let a server answer in threads while the block runs; yield its URL."""
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

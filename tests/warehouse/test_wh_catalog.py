@@ -22,7 +22,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 
 
 def rows(facts: Facts) -> dict[str, list[str]]:
-    """All rows of all tables, in one order."""
     return {name: sorted(map(repr, table.to_pylist())) for name, table in facts.items()}
 
 

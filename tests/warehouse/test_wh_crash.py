@@ -85,7 +85,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave: int = 0) -> Path:
-    """Fill a disk but for some bytes."""
     path = folder / "ballast"
     with path.open("wb") as stream:
         left = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize - leave

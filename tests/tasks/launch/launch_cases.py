@@ -30,7 +30,6 @@ def fixed_request(processes: int = 8) -> LaunchRequest:
 
 
 def cases() -> dict[str, str]:
-    """Return what each golden file must hold."""
     variables = {"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"}
     return {
         "local_one.txt": LocalLauncher().preview(fixed_request(1)),
@@ -125,13 +124,11 @@ def stranger(**variables: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 300.0) -> tuple[str, str]:
-    """Follow a job to its end, as a flow would."""
     active = ("pending", "running", "ending")
     return soon(lambda: now if (now := launcher.state(handle))[0] not in active else None, deadline_s)
 
 
 def wait_for_file(path: Path, deadline_s: float = 300.0) -> str:
-    """Wait until a file is there and not empty, and return its text."""
     return soon(lambda: path.exists() and path.read_text(), deadline_s) or ""
 
 

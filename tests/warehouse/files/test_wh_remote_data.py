@@ -54,7 +54,6 @@ def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def names(paths: list[str]) -> set[str]:
-    """Return the shards, as the names of the files tell."""
     return {Path(path).name.split("-")[0] for path in paths}
 
 

@@ -42,7 +42,6 @@ CALL = {"tool": "calculator", "position": 3, "start": 0, "end": 0, "input": "1 +
 
 
 def build(store: Store, run_id: str = "r1") -> list[Commit]:
-    """Three documents, four tools, one example."""
     docs = put(store, "ingest", "", "s0", [{"doc_id": d, "text": TEXT, "line": 1} for d in ("d1", "d2", "d3")])
     commits = [docs]
     for tool, rows in SCORED.items():
