@@ -1,8 +1,4 @@
-"""Which loader reads which file, and what it is to make of each row.
-
-A case is one file, read by one loader in one way. Its expectation is worked out here, from the file and the templates,
-before any loader has run: rows as they stand in the file, or promises of tokens.
-"""
+"""Which loader reads which file, and what it is to make of each row: known from the file and the templates alone."""
 
 from __future__ import annotations
 

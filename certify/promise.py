@@ -1,8 +1,7 @@
 """What is trained of a row: stretches of text, and from them the label of every token.
 
-A promise is made of text alone: what a trainer is to read, one stretch after the other, and whether the model is
-trained to write it. It is compared with a trainer's tokens in bytes: the bytes of the tokens, one after the other, are
-the text, so no second tokenization is needed and none can differ. Nothing here knows loaders, templates or files.
+A promise is compared with a trainer's tokens in bytes: the bytes of the tokens, one after the other, are the text, so
+no second tokenization is needed and none can differ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`toolformer doctor`: whether this installation works, and how to repair what does not.
+"""`toolformer doctor`: whether this installation works, and how to repair what does not; it changes nothing.
 
-Every check looks at one thing and changes nothing. Its findings are `ok`, `warn` (it will work, but ...) or `fail`
-(something will not run). A check imports what it needs when it runs, since that may be what is missing.
+Findings are `ok`, `warn` (it will work, but ...) or `fail` (something will not run). A check imports what it needs when
+it runs, since that may be what is missing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The programs that `toolformer up` runs: Prefect's server, MLflow's server, the viewer, the deployments and a worker
-for each pool.
-
-Each is described here as a `Service`: its command, its environment, its log, and how to tell that it is healthy. How
-services are started, supervised and ended is in `processes`.
-"""
+"""The programs that `toolformer up` runs: their commands, environments, logs, and how to tell that they are healthy."""
 
 import contextlib
 import sys

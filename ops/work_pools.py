@@ -1,8 +1,6 @@
 """The work pools: their base job templates, in which no flow run chooses what a worker executes.
 
-The templates take no `command`, `env` or `working_dir` from a run or a deployment. That protects the forms, not the
-API: who reaches the API can change a pool or create a deployment, and so have code run. This module does not know
-what runs in the pools.
+That protects the forms, not the API: who reaches the API can change a pool or create a deployment, and have code run.
 """
 
 import copy

@@ -1,7 +1,6 @@
 """The data folder that the pages show, and what is asked again and again about one snapshot of it.
 
-Every request opens the published snapshot anew, so a snapshot that a flow publishes is seen by the next one. Answers
-that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
+Every request opens the published snapshot anew; answers that cost time are kept until it is replaced.
 """
 
 import json

@@ -1,8 +1,6 @@
-"""The catalog: an index over the commits, which only the flow process writes.
+"""The catalog: an index over the commits, which only the flow process writes; `reconcile` rebuilds it from the store.
 
-On DuckDB it is one file under an exclusive lock; on PostgreSQL several flow processes share it, and writers take turns
-by an advisory lock. It contains nothing that is not in the commits: `reconcile` rebuilds it from the store, also after
-its tables have changed, and `catch_up` repairs differences.
+On DuckDB it is one file under an exclusive lock; on PostgreSQL several flow processes share it, and writers take turns.
 """
 
 import contextlib

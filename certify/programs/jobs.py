@@ -1,7 +1,6 @@
-"""Answers the jobs that `certify` gives to a program of another environment. It imports the standard library alone.
+"""Answers the jobs that `certify` gives to a program of another environment, with the standard library alone.
 
-A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs. The program
-writes one JSON object: versions of packages and, for each job in order, rows or the error that it met.
+A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
-A launcher starts one program, once per process, on the machines it knows, and writes the program's output to `log.txt`
-in the job folder. It writes no stop file: to end a job gently the caller writes that file and waits; `cancel` ends it
-at once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if recorded, in `exit`.
+The program's output goes to `log.txt` in the job folder, its exit code, if recorded, to `exit`, a launcher's own files
+to `launch/`. To end a job gently the caller writes the stop file and waits; `cancel` ends it at once.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Processes of this machine that outlive the process which started them, and that a new process finds again.
 
-A command runs in a session of its own, under a short shell script that records its exit code in the job folder. All
-processes of a job carry the job's mark in their environment. So they are recognised even if a process id has since been
-given to another process, or a child has left its parent's process group as torchrun's workers do.
+A command runs in a session of its own, under a shell script that records its exit code. All processes of a job carry
+its mark in their environment, by which they are recognised even if a process id has been given to another process.
 """
 
 import contextlib

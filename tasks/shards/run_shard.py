@@ -1,8 +1,7 @@
 """Skip, take the lease, run, commit, notify: the one place where idempotence happens, for every stage.
 
-A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit exists and its data is
-intact, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
-moment therefore leaves either a finished shard or one to be done again.
+If the commit of a shard's fingerprint (`ShardSpec`) exists and its data is intact, nothing is done; otherwise the stage
+runs, its data is written, and the commit last: a kill leaves a finished shard or one to be done again.
 """
 
 import datetime as dt

@@ -1,7 +1,6 @@
 """What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
 
-A stage names what its rows depend on (config, digests, the files of the stages it reads) and has a plain function from
-those to a table and row counts. `tasks.shards.run_shard` does all else.
+It names what its rows depend on, and has a plain function from those to a table and row counts.
 """
 
 from collections import Counter

@@ -1,8 +1,4 @@
-"""A build's parameters, in plain values that travel to workers, and the resources those name.
-
-A worker gets names and digests, never a model or a table; it loads what
-they name once a process. It does not know who started it.
-"""
+"""A build's parameters, in plain values that travel to workers, and the resources those name, loaded once a process."""
 
 from __future__ import annotations
 

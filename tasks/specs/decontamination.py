@@ -1,11 +1,7 @@
 """The benchmarks that a corpus must not hold: which files were named, and what finds their items.
 
-    svamp=PATH       items of a task, read as `evaluate` reads them
-    SVAMP.json       the same, where the file's name begins with the task's
-    small-world      a task's own items
-    notes.txt        any other text file: each line is an item
-
-Workers are given names and a digest of the items' texts, and read the files themselves.
+A name is `svamp=PATH` (items of a task), `SVAMP.json` (the same), `small-world` (a task's own items), or any other text
+file, of which each line is an item. Workers are given names and a digest of the items, and read the files themselves.
 """
 
 import threading

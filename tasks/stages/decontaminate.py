@@ -1,7 +1,6 @@
 """Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark.
 
-It is there only if benchmarks are named (`--decontaminate`). `ingest` drops the documents that it finds, or `assemble`
-the calls near the words that they share (`--decontaminate-drops calls`).
+`ingest` drops them, or `assemble` the calls near the shared words (`--decontaminate-drops calls`).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Near-duplicates of the corpus: signatures part by part, and what they come to over all parts in order.
-
-It is there only if requested (`--deduplicate`). Each part's signatures have a commit of their own (`SIGN`); `ingest`,
-the one place that sees all parts, asks `find_near_duplicates` and drops what it returns.
-"""
+"""Near-duplicates of the corpus: signatures part by part (`SIGN`), and what they come to over all parts in order."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Ground: the parts of every tool's score for the queries of a shard, and the choices of models without scores.
-
-ground   the small LM's preliminary answer; per tool the cosine, the call, the response and its pattern counts
-choose   the tool that the small LM names, or that a finetuned model calls by itself
-"""
+"""Ground: the parts of every tool's score for the queries of a shard, and the choices of models without scores."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing

@@ -1,8 +1,7 @@
 """Read: one document with its calls inline, everything about one of them, and what every stage dropped.
 
-Shown are the calls of a version of C*, or those of the current build. The call that the URL names is shown inline too,
-even if it was dropped. What became of each call is `flows.report.document_trace`'s answer, the same as `toolformer
-explain`'s.
+Shown are the calls of a version of C*, or those of the current build, and the call that the URL names even if it was
+dropped. What became of each call is the same as `toolformer explain`'s answer.
 """
 
 import itertools

@@ -1,8 +1,6 @@
 """Judge: kept calls of one tool in a random order, one at a time, and what people's marks come to so far.
 
-The order depends on a seed alone, so the calls that are judged are a random sample, and their precision speaks for all
-of the tool's kept calls. What a mark is and what follows from it is known in `warehouse.marks` and
-`flows.report.judging`.
+The order depends on a seed alone, so the calls that are judged are a random sample of the tool's kept calls.
 """
 
 from collections.abc import Mapping

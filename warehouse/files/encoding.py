@@ -1,7 +1,6 @@
 """The bytes of the store's files: Parquet for data, and a JSON envelope with a digest for every small record.
 
-Equal tables and equal records give equal bytes (for one version of pyarrow). This module opens no file and knows no
-stage.
+Equal tables and equal records give equal bytes (for one version of pyarrow).
 """
 
 import contextlib

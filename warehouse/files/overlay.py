@@ -1,7 +1,6 @@
 """Files over those of a data folder: reads see both, and writes go elsewhere, so that the data folder does not change.
 
-A dry run (`plan`) runs the stages' own code on it, as far as that needs no model, and asks which commits would be
-found. Nothing in the data folder changes, not even what is damaged.
+A dry run (`plan`) runs the stages' own code on it, and asks which commits would be found.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Two versions of C*, call by call: what both hold, and what only one of them does, a page at a time.
 
-A call is the same one in both if document, tool, position, input and response are. This module reads the versions' own
-files, so it works whatever is current.
+A call is the same one in both if document, tool, position, input and response are.
 """
 
 from dataclasses import dataclass

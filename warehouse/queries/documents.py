@@ -1,8 +1,7 @@
 """Finding documents, a page at a time: by words, host, date, length, tool, gain, and by where something was dropped.
 
-Documents are looked at file by file, each with the files of its shard, in the order of the files' names. A search ends
-with its page or when its time is over, and says after which document it goes on: so one answer never reads everything,
-however rare what is sought is. This module knows no rule by which a call is kept; what is in C* it reads there.
+Documents are looked at file by file, in the order of the files' names. A search ends with its page or when its time is
+over, and says after which document it goes on, however rare what is sought is.
 """
 
 import itertools

@@ -1,8 +1,7 @@
-"""Everything about one document, found quickly among any number of documents.
+"""Everything about one document, found quickly among any number of documents, as it is stored.
 
-The snapshot's index says which file contains a document, and so which shard's files can have rows about it: only these
-are opened. The rows are returned as they are stored; this module knows no rule by which a call is kept.
-Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+The snapshot's index says which file contains a document, and so which shard's files are opened. Every query raises
+`SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 import json

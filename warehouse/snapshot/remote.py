@@ -1,8 +1,7 @@
 """DuckDB's access to a data folder that lies on a URL: a file system that it asks for the Parquet files it reads.
 
-DuckDB is given fsspec's protocol over the store's own files, so it reads with the same credentials, which are in the
-environment. A small file is fetched in one request, of a large one the parts that a query needs. What was read last is
-kept in memory, within a bound. Nothing is written.
+It has fsspec's protocol over the store's own files. A small file is fetched in one request, of a large one the parts
+that a query needs; what was read last is kept in memory, within a bound. Nothing is written.
 """
 
 import contextlib
