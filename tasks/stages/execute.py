@@ -1,4 +1,4 @@
-"""Execute: the tool on every distinct call of a shard whose response is not known from earlier, at each depth of chains.
+"""Execute: the tool on every distinct call of a shard whose response is not known from earlier, at each depth.
 
 A commit whose failures were transient can be followed by another one, in which these are retried (see
 `tasks.shards.retry`); what the earlier one knows is not called again, however old it is.
