@@ -54,7 +54,6 @@ _DOWN_TO = {
 
 
 def chromium() -> str | None:
-    """Return the path of Debian's Chromium, None if it is not installed."""
     return shutil.which("chromium")
 
 
@@ -260,7 +259,6 @@ def _picture(page: Page, path: Path, down_to: str, width: int) -> None:
 
 @contextlib.contextmanager
 def viewer(data: str) -> Iterator[str]:
-    """Run the viewer of a data folder on a free port; yield its address."""
     from viewer.server import ViewerServer
 
     server = ViewerServer(data, port=0)

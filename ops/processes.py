@@ -135,7 +135,6 @@ class ProcessGroup:
         return f"{self.mark}/{service.name}"
 
     def processes(self) -> list[psutil.Process]:
-        """Return every living process of the group, oldest first."""
         return find(self.mark, GROUP_VARIABLE)
 
     def send_signal(self, services: Iterable[Service], number: signal.Signals) -> None:

@@ -98,7 +98,6 @@ class ViewedData:
         return self._known("runs", lambda: rows_of(self.snapshot, _SQL["runs"], {"limit": _MAX_RUNS}))
 
     def funnel(self) -> list[dict[str, Any]]:
-        """Return for each tool how many documents, positions and calls the current build's stages have left."""
         return self._known("funnel", lambda: rows_of(self.snapshot, _SQL["funnel"]))
 
     def random_document(self) -> str | None:
@@ -112,7 +111,6 @@ class ViewedData:
         return self._known("tables", lambda: rows_of(self.snapshot, _SQL["tables"]))
 
     def histogram(self, weights: tuple[float, ...] | None = None) -> list[GainBin]:
-        """Return how many scored calls of each tool gain how much, with the stored weights of tokens or other ones."""
         gain = STORED.of_call if weights is None else self.gains(weights).of_call
         return self._known(("histogram", weights), lambda: gain_histogram(self.snapshot, gain=gain))
 
@@ -158,7 +156,6 @@ class ViewedData:
         return {row["checkpoint"]: row["label"] for row in rows}
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
-        """Return how many items of each task and tool two arms answer alike or otherwise."""
         key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))
         return self._known(key, lambda: count_changes(self.snapshot, first, second))
 

@@ -25,7 +25,6 @@ _SHOWN_CHARS = 160
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page; `path` is that of the menu's entry."""
     return _environment().get_template(template).render(pages=MENU, **values)
 
 

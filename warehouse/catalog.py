@@ -186,7 +186,6 @@ class Catalog:
 
     @again_if_lost
     def identities(self) -> Facts:
-        """Return what tells records apart, as `FactsSource` says."""
         with self._write() as connection:
             facts = {name: self._select(connection, name, columns) for name, columns in IDENTITIES.items()}
             if self.is_duckdb:

@@ -79,7 +79,6 @@ def again_if_lost(method: Callable[Concatenate[Self_, P], T]) -> Callable[Concat
 
 
 def database_error(what: str, error: sa.exc.SQLAlchemyError) -> CatalogError:
-    """Return the error that says what could not be used, and why."""
     lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
     return (ConnectionLostError if lost else CatalogError)(f"{what} could not be used: {error_line(error)}")
 

@@ -132,7 +132,6 @@ class BaseLauncher:
         return {"PYTHONUNBUFFERED": "1", **device.get(self.accelerator, {}), **defaults, **self.environment}
 
     def exports(self) -> str:
-        """Return shell lines that export the variables of every rank."""
         return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.variables().items())
 
     def gpus_to_request(self, gpus_per_node: int, processes: int) -> int:

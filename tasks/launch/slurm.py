@@ -85,7 +85,6 @@ class SlurmLauncher(BaseLauncher):
     poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
-        """Return the batch script, and the command that submits it."""
         return f"# launch/job.sbatch\n{self._script(request)}\n# command\n{shlex.join(_sbatch(request))}\n"
 
     def submit(self, request: LaunchRequest) -> str:

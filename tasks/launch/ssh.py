@@ -91,7 +91,6 @@ class SshLauncher(ProcessLauncher):
     poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
-        """Return the files that would be written, and the command that runs them."""
         parts = [f"# launch/{name}\n{text}" for name, text in self._files(request, "JOB").items()]
         return "\n".join([*parts, f"# command\n{shlex.join(_command(request.folder, 'run'))} >>{LOG} 2>&1\n"])
 

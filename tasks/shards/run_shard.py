@@ -203,6 +203,5 @@ def _commit(store: Store, commit: Commit) -> ShardResult:
 
 
 def result_of(commit: Commit, *, skipped: bool) -> ShardResult:
-    """Return the reference to a shard that a commit says is finished."""
     files = tuple(file for file in commit.files if file.is_result)
     return ShardResult(commit.key, files, commit.balances, commit.seconds, skipped)

@@ -122,7 +122,6 @@ class Stage(Generic[Spec]):
         return stage in self.reads and (not tool or other in ("", tool) or stage in self.across)
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
-        """Return what a shard's result depends on; its `key` contains the fingerprint."""
         files = tuple(file for name in self.reads for file in inputs.files.get(name, ()))
         parts: dict[str, str] = {}
         settings: dict[str, Any] = {}

@@ -87,7 +87,6 @@ class Evaluation:
         return f"{benchmark.task}-{self.arm.replace('+', '-')}-k{self.k}-{digest_of('evaluation', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint that are the evaluation's own."""
         settings = {
             "arm": self.arm,
             "k": self.k,

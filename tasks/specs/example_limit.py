@@ -113,7 +113,6 @@ def _last_ranks(assembly: AssemblySpec, scored: _Results, sampled: _Results | No
 
 
 def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[str]) -> dict[str, int]:
-    """Return, per tool, how many examples hold one of its calls."""
     counts = dict.fromkeys(tools, 0)
     for file in files:
         calls = store.read(file, columns=["calls"])["calls"].combine_chunks()

@@ -56,7 +56,6 @@ class ToolLibrary:
 
     @property
     def digest(self) -> str:
-        """Digest of all that the tools' scores depend on."""
         return digest_of("library", *(part for pair in self.tools for part in pair))
 
 
@@ -77,7 +76,6 @@ class GroundingRun(OfBenchmark):
         return f"{self.benchmark.task}-{digest_of('grounding', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint besides the items."""
         return {
             "model": self.small.digest,
             "encoder": self.encoder.digest,

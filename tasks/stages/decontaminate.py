@@ -42,7 +42,6 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
 
 
 def benchmarks_digest(spec: PartSpec | BuildSpec) -> Mapping[str, str]:
-    """Return the part of a fingerprint that says which benchmarks the corpus must not hold."""
     return {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
 
 

@@ -58,7 +58,6 @@ def _committed(depth: int, inputs: Inputs[BuildSpec], result: ShardResult) -> No
 
 
 def execute_stage(depth: int) -> Stage[BuildSpec]:
-    """Return the stage that executes the n-th calls of chains; the first calls are all calls."""
     return Stage(
         name=at_depth("execute", depth),
         version="3",

@@ -46,7 +46,6 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
 
 
 def extend_stage(depth: int) -> Stage[BuildSpec]:
-    """Return the stage that draws the n-th calls of chains, n > 1."""
     scores = at_depth("score", depth - 1)
     return Stage(
         name=at_depth("sample", depth),

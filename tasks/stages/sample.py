@@ -49,7 +49,6 @@ def _candidates(file: str, digest: str) -> Candidates:
 
 
 def prompt_digests(spec: BuildSpec, prompt: Prompt) -> Mapping[str, str]:
-    """Return the parts of a fingerprint that say which model draws with which prompt."""
     parts = {"prompt": prompt.digest}
     if spec.remote is not None:  # what a scan sees depends on it
         parts["logprobs"] = str(spec.remote.logprobs)

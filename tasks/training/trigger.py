@@ -41,7 +41,6 @@ class FittedTrigger:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The fitted thresholds by the tools' keys."""
         return {fit.tool: fit.threshold for fit in self.fits if fit.threshold is not None}
 
 

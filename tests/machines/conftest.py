@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.machines import servers
+from tests.support.waiting import soon
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +35,7 @@ def slurm(slurm_cluster: servers.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iter
         slurm_cluster.ask("scancel", *jobs)
     if "drain" in slurm_cluster.ask("sinfo", "--noheader", "--format=%T"):
         slurm_cluster.node("RESUME")
-    servers.wait_until(lambda: not slurm_cluster.jobs())
+    soon(lambda: not slurm_cluster.jobs())
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,8 @@ import pytest
 from mlflow import MlflowClient
 
 from tests.support.served_app import answered
-from tests.support.servers_up import Running, soon, started
+from tests.support.servers_up import Running, started
+from tests.support.waiting import soon
 from toolformer_core.embedded import CORPUS
 
 if TYPE_CHECKING:

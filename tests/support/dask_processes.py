@@ -15,7 +15,7 @@ from typing import IO
 
 from benchmarks.chaos import family, kill
 from ops.ports import free_port
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DEATHS = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "2"}  # as docs/operating.md has it

@@ -23,7 +23,6 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 
 def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
-    """Return what the page shows; calls that the user has marked are passed over."""
     now, names = viewed.thresholds().before, viewed.names()
     kept = [one.tool for one in viewed.yields_now() if one.calls]
     tool = query.choice("tool", now.tau_f) or next(iter(kept or now.tau_f))

@@ -96,8 +96,6 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
 def rows_in(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a query on an open snapshot as dicts; see `rows_of`."""
-
     def fetch() -> list[dict[str, Any]]:
         result = connection.execute(sql, parameters)
         names = [column[0] for column in result.description]
@@ -141,7 +139,6 @@ def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: st
 
 
 def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Return the rows of a query on an open snapshot as a table; see `rows_of`."""
     return _fetched(connection, lambda: connection.sql(sql).to_arrow_table())
 
 

@@ -17,7 +17,7 @@ from tasks.launch.kubernetes import KubernetesLauncher
 from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
 from tasks.launch.ssh import SshLauncher
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 
 _SLURM = Path(__file__).with_name("slurm_standin.py")
 GOLDEN = Path(__file__).parent / "golden"

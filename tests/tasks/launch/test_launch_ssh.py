@@ -17,7 +17,7 @@ from ops.ports import free_port
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.ssh import NODE_MARK, SshLauncher
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 

@@ -18,7 +18,7 @@ from tasks.training import monitor, starting
 from tasks.training.monitor import follow, stop
 from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of, read_tail
 from tasks.training.starting import job_lock, launch, launch_request
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
 from warehouse.errors import LockHeldError
