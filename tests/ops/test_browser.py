@@ -67,10 +67,7 @@ def test_a_page_of_another_origin_runs_nothing(up: Running, screenshots: ModuleT
     before = up.ask("/flow_runs/count", {})
     statuses = []
     foreign_page = 200, {"Content-Type": "text/html"}, b"<title>Another page</title>"
-    with (
-        answered(lambda *_: foreign_page) as foreign,
-        screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page,
-    ):
+    with answered(lambda *_: foreign_page) as foreign, screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
         page.on("response", lambda answer: statuses.append((answer.request.method, answer.status, answer.url)))
         page.goto(foreign)
         assert page.evaluate(_ATTACK, {"url": url, "body": body}) == ["TypeError: Failed to fetch", "opaque"]

@@ -30,9 +30,7 @@ class ScriptedSmallLM:
     """
 
     def __init__(
-        self,
-        answers: Mapping[str, str] | None = None,
-        calls: Mapping[tuple[str, str], str | None] | None = None,
+        self, answers: Mapping[str, str] | None = None, calls: Mapping[tuple[str, str], str | None] | None = None
     ) -> None:
         self._answers = dict(answers or {})
         self._calls = dict(calls or {})
