@@ -37,8 +37,6 @@ LOADERS = {"datasets": True, "trl": True, "axolotl": False, "llamafactory": Fals
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where exports and tokenizers lie."""
-
     exports: Path
     tokenizers: Path  # a folder each: `plain`, and of each template
 

@@ -17,8 +17,6 @@ Pieces = Callable[[Sequence[int]], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of a case."""
-
     rows_in: int
     rows_read: int
     trained: int | None = None  # tokens; None: the rows are not tokens

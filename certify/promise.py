@@ -20,8 +20,6 @@ class BrokenPromiseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of what a trainer reads."""
-
     text: str
     trained: bool
 

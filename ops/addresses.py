@@ -18,8 +18,6 @@ _FILE = "addresses.json"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses of everything that `toolformer up` runs."""
-
     ui: str  # Prefect's
     api: str  # Prefect's
     mlflow: str

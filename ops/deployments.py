@@ -41,8 +41,6 @@ class DeployError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A flow in a work pool."""
-
     entrypoint: str  # the flow's module path, which a worker imports
     pool: str  # one of `POOLS`
     tags: tuple[str, ...]

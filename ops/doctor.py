@@ -48,8 +48,6 @@ _MAX_NAMED = 4  # packages that one line names
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What to check."""
-
     data: str  # the data folder or URL
     model: str = "embedded"  # `embedded`, a folder or a hub name; the model is looked for but not loaded
     profile: str = "auto"  # where trainings are to run; the check looks for what that needs
@@ -65,8 +63,6 @@ class DoctorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result of one check."""
-
     check: str
     level: Level
     message: str

@@ -40,8 +40,6 @@ class ServiceError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A program of a group."""
-
     name: str
     argv: tuple[str, ...]
     log: Path

@@ -26,8 +26,6 @@ _REQUEST_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Makes the services of one data folder."""
-
     addresses: Addresses
     logs: Path
     home: Path  # the local folder of MLflow's database and artifacts

@@ -46,8 +46,6 @@ _MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is sho
 
 
 class ViewedData:
-    """A data folder."""
-
     def __init__(self, data: str) -> None:
         self.data = data
         self.store = Store(data)

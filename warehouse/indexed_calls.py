@@ -45,8 +45,6 @@ class CallPage:
 
 @dataclass(frozen=True, slots=True)
 class MovedCalls:
-    """Pages of the calls on which two filters disagree."""
-
     comes: CallPage  # that only the second keeps
     goes: CallPage  # ... only the first
 

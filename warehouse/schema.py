@@ -108,8 +108,6 @@ _GROUNDED_ANSWERS = columns(
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """What the warehouse knows about a stage."""
-
     name: str
     table: str
     schema: pa.Schema

@@ -30,8 +30,6 @@ from warehouse.schema import CALL_OUTCOMES, REJECTS, TABLES, stage_facts
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
-    """A query with its item's id and the keys of the tools that are right for it."""
-
     item_id: str
     query: Query
     right: tuple[str, ...]

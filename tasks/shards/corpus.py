@@ -92,8 +92,6 @@ def _digest_block(block: tuple[Path, int]) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """A part of a build's corpus, and how it is read."""
-
     run_id: str
     data: str
     corpus: str

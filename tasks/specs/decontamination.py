@@ -22,8 +22,6 @@ _LINES = ".txt"
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkFile:
-    """A benchmark by its name in reasons and reports."""
-
     name: str
     task: str  # "": each line of the file is an item
     path: str | None  # absolute; None: the task's own items

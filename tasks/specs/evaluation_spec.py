@@ -101,8 +101,6 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class OfBenchmark:
-    """What is made of a benchmark's items."""
-
     benchmark: Benchmark
 
     @property
@@ -115,8 +113,6 @@ class OfBenchmark:
 
 @dataclass(frozen=True, slots=True)
 class ArmRun(OfBenchmark):
-    """One arm put to one benchmark."""
-
     evaluation: Evaluation
 
     @property

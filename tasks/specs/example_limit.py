@@ -31,8 +31,6 @@ def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
 
 @dataclass(frozen=True, slots=True)
 class ExampleCounter:
-    """Counts the examples of each tool, one shard after another, until it has enough."""
-
     tools: Sequence[str]
     enough: int
     _examples: Counter[str] = field(default_factory=Counter)

@@ -61,8 +61,6 @@ class ToolLibrary:
 
 @dataclass(frozen=True, slots=True)
 class GroundingRun(OfBenchmark):
-    """One benchmark, grounded in one library."""
-
     library: ToolLibrary
     small: NamedModel
     encoder: NamedModel

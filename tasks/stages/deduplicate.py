@@ -26,8 +26,6 @@ _COLUMNS = pa.schema([("doc_id", pa.string()), ("bands", pa.binary()), ("sketch"
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """Why a document is dropped."""
-
     like: str  # id of an earlier document that is kept
     likeness: float  # estimated share of common n-grams
 

@@ -27,8 +27,6 @@ TRIGGER_FILE = "trigger.json"
 
 @dataclass(frozen=True, slots=True)
 class FittedTrigger:
-    """The content of `trigger.json`."""
-
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     model_digest: str  # of the model it was fitted for

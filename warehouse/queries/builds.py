@@ -64,8 +64,6 @@ class BenchmarkInCorpus:
 
 @dataclass(frozen=True, slots=True)
 class KeptCalls:
-    """The calls of one tool in the current C*."""
-
     tool: str
     calls: int
     inputs: int  # distinct

@@ -22,8 +22,6 @@ _EACH = f"SELECT tool, gain, 1 AS calls FROM (SELECT * REPLACE ({{gain}} AS gain
 
 
 class Link(NamedTuple):
-    """A call of a chain."""
-
     tool: str
     input: str
     response: str

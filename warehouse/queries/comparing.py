@@ -34,8 +34,6 @@ class VersionCall:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTool:
-    """How the calls of one tool differ."""
-
     tool: str
     both: int  # calls that both versions hold
     only_first: int

@@ -37,8 +37,6 @@ _NEXT = "\x01"  # a name with this after it is followed by the same names as the
 
 
 class DocumentKey(NamedTuple):
-    """A document's place in the order of a search."""
-
     name: str  # of the file
     doc_id: str  # "": before the file's first document
 

@@ -23,8 +23,6 @@ _SQL = queries_beside(__file__)
 
 
 class ItemPlace(NamedTuple):
-    """An item's place in the order of a list."""
-
     task: str
     source: str
     item_id: str
@@ -44,8 +42,6 @@ class EvaluatedSide:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCount:
-    """Items of a task with the same tool and change."""
-
     task: str
     tool: str  # "": neither side called one
     change: Change
@@ -54,8 +50,6 @@ class ChangeCount:
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """What one side made of an item."""
-
     continuation: str  # with calls
     clean: str  # without calls, which is what was scored
     correct: bool

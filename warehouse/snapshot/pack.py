@@ -30,8 +30,6 @@ _UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which sta
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The contents of a packed file."""
-
     tables: dict[str, int]  # name -> rows, of the tables that the snapshot only refers to
     views: tuple[str, ...]
 
