@@ -30,8 +30,6 @@ from warehouse.files.encoding import INVALID, check_data, decode_parquet, decode
 from warehouse.files.remote import open_files, public_url
 from warehouse.schema import REJECTS, STAGES, conform
 
-__all__ = ["Store"]
-
 _log = logging.getLogger(__name__)
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")  # in the name of a folder

@@ -210,10 +210,8 @@ class _HeldScan(ScanWrapper[Scan]):
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        def drawn() -> list[Draw]:
-            return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, name=name, begin=begin)
-
-        return self._do(drawn)
+        draw = partial(self.inner.draw, requests, max_tokens=max_tokens, temperature=temperature)
+        return self._do(partial(draw, name=name, begin=begin))
 
 
 @dataclass(slots=True, eq=False)

@@ -75,9 +75,7 @@ class BuildSpec:
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for
-    stop_when_full: bool = (
-        False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.specs.example_limit`
-    )
+    stop_when_full: bool = False  # once a tool has `assemble.max_examples`; see `tasks.specs.example_limit`
     offline: bool = False  # tools are not called: only what they answered before is used
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": not distinguished

@@ -31,8 +31,6 @@ from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_file, sqlite_url
 
-__all__ = ["DatasetRef", "Tracking", "flatten", "project"]
-
 # Without it MLflow's page takes an experiment for one of traces, and opens with none of its runs.
 _SHOWS_RUNS = {"mlflow.experimentKind": "custom_model_development"}
 _CHATTY = ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor")
