@@ -101,6 +101,14 @@ def slurm_commands(folder: Path) -> tuple[Path, Path]:
     return table, commands
 
 
+def job_in(folder: Path, text: str, processes: int = 1) -> LaunchRequest:
+    """Return a request for a program given as text, whose job folder is made."""
+    folder.mkdir(exist_ok=True)
+    script = folder.with_name("program.py")
+    script.write_text(text)
+    return LaunchRequest("job", folder, processes, program=(str(script),))
+
+
 def writing_its_rank(*names: str) -> str:
     """Return a program that writes these variables into the job folder, and exits as FAILS says."""
     return f"""
