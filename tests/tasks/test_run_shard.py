@@ -169,6 +169,15 @@ def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:
     assert mended.done == 1
 
 
+def test_work_that_fails_leaves_no_commit(tmp_path: Path) -> None:
+    def fail(write: ShardWriter) -> StageOutput:
+        raise OSError("the machine is on fire")
+
+    with pytest.raises(OSError, match="on fire"):
+        run_shard(Store(tmp_path), WORK, "r1", fail)
+    assert files_of(tmp_path) == {}
+
+
 def test_two_at_the_same_shard_end_with_one_result(tmp_path: Path) -> None:
     both_at_it = threading.Barrier(2, timeout=30)
     jobs = [Job(), Job()]
