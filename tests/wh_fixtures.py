@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from warehouse.commits import Commit, CommitKey, DataFile, Dataset, RowCounts, Run, dataset_version, fingerprint
 from warehouse.files.base import LocalFiles
@@ -135,6 +136,20 @@ def program(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def disk_of(size: str, place: Path) -> Iterator[Path]:
+    """A disk of this size, where this user may have one."""
+    folder = place / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not mount a file system in memory")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def make_run(run_id: str, keys: Iterable[CommitKey], started: str = CREATED, **more: Any) -> Run:
