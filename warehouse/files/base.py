@@ -73,12 +73,12 @@ def _try_lock(handle: int) -> bool:
         return True
 
 
-def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
+def put_local(target: Path, data: bytes) -> None:
     """Write a local file so that it appears complete or not at all, and survives a power cut; else raise an OSError.
 
-    An error leaves nothing behind. From `mode`, its permissions, the umask is taken.
+    An error leaves nothing behind.
     """
-    _write_local(target, data, mode, _replace)
+    _write_local(target, data, 0o644, _replace)
 
 
 def replace_file(temporary: Path, target: Path, mode: int | None = None) -> None:

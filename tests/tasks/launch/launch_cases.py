@@ -136,8 +136,8 @@ def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 300.0)
     return soon(lambda: now if (now := launcher.state(handle))[0] not in active else None, deadline_s)
 
 
-def wait_for_file(path: Path, deadline_s: float = 300.0) -> str:
-    return soon(lambda: path.exists() and path.read_text(), deadline_s) or ""
+def wait_for_file(path: Path) -> str:
+    return soon(lambda: path.exists() and path.read_text()) or ""
 
 
 if __name__ == "__main__":
