@@ -162,15 +162,13 @@ def at_depth(stage: str, depth: int) -> str:
 def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:
     """Count rows by what became of each: `kept`, or the reason why it was dropped."""
     counts = Counter(outcomes)
-    total = counts.total()
-    return RowCounts(unit, total, counts.pop(kept, 0), dropped=dict(sorted(counts.items())))
+    return RowCounts(unit, counts.total(), counts.pop(kept, 0), dropped=nonzero(counts))
 
 
 def count_failed(unit: str, problems: Iterable[str]) -> RowCounts:
     """Count rows by what failed with each; "" is kept."""
     counts = Counter(problems)
-    total = counts.total()
-    return RowCounts(unit, total, counts.pop("", 0), failed=dict(sorted(counts.items())))
+    return RowCounts(unit, counts.total(), counts.pop("", 0), failed=nonzero(counts))
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:

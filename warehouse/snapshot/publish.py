@@ -154,8 +154,8 @@ def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Pa
         connection.execute("CHECKPOINT")
 
 
-def _begin_as_copy(last: Path, temporary: Path) -> bool:
-    """Copy the bytes of the last snapshot; return False, without a copy, if no changes can be applied to it.
+def _begin_as_copy(last: Path, temporary: Path) -> None:
+    """Copy the bytes of the last snapshot, unless no changes can be applied to it.
 
     That is the case for a file of another version of this program, and for one of which more than half is unused. Where
     the file system can (XFS, Btrfs), the copy shares the blocks of the original and costs nothing.
@@ -163,7 +163,7 @@ def _begin_as_copy(last: Path, temporary: Path) -> bool:
     try:
         source = last.open("rb")
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return
     with source:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_mode(temporary.parent))
         with os.fdopen(handle, "wb") as target:
@@ -174,10 +174,8 @@ def _begin_as_copy(last: Path, temporary: Path) -> bool:
                 source.seek(0)
                 target.seek(0)
                 shutil.copyfileobj(source, target, 1 << 20)
-    if _can_be_changed(temporary):
-        return True
-    temporary.unlink()
-    return False
+    if not _can_be_changed(temporary):
+        temporary.unlink()
 
 
 def _can_be_changed(copy: Path) -> bool:

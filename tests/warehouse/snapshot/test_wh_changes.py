@@ -173,11 +173,11 @@ def test_a_copy_is_of_this_version_and_has_the_bytes_of_the_last(
 
         monkeypatch.setattr("warehouse.snapshot.publish.os.copy_file_range", refuse)
     last, copy = publish(Store(tmp_path), None), tmp_path / "copy"
-    assert publishing._begin_as_copy(last, copy)
+    publishing._begin_as_copy(last, copy)
     assert rows_of(copy, "FROM facts.stages") == rows_of(last, "FROM facts.stages")
     monkeypatch.setattr(publishing, "FORMAT", "another")
-    assert not publishing._begin_as_copy(last, tmp_path / "other")
-    assert not publishing._begin_as_copy(tmp_path / "none", tmp_path / "other")
+    publishing._begin_as_copy(last, tmp_path / "other")
+    publishing._begin_as_copy(tmp_path / "none", tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
