@@ -10,7 +10,7 @@ installed. Another loader that cannot be installed is a row of its own and fails
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,14 +45,12 @@ class TableRow:
     fails: bool = False  # whether the command fails for it
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row's cells as text."""
         numbers = (self.rows_in, self.rows_read, self.trained, self.masked)
         shown = ("" if number is None else f"{number:,}" for number in numbers)
         return (self.loader, self.version, self.format, self.template, *shown, self.result)
 
 
 def table_of(rows: Sequence[TableRow]) -> str:
-    """Return a table in Markdown, its columns aligned."""
     cells = [_HEADS, *(row.cells() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *aligned = (
@@ -62,13 +60,7 @@ def table_of(rows: Sequence[TableRow]) -> str:
     return markdown_table(head, aligned)
 
 
-def failed(rows: Iterable[TableRow]) -> bool:
-    """Return whether the command fails."""
-    return any(row.fails for row in rows)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit code."""
     parser = parser_of(__doc__)
     parser.add_argument(
         "--environments", type=Path, default=Path(".certify"), help="where environments and logs are kept"
@@ -83,13 +75,13 @@ def main(arguments: list[str] | None = None) -> int:
             rows += _rows_of(loader, files, options.environments)
     say()
     say(table_of(rows))
+    fails = any(row.fails for row in rows)
     if options.json:
-        print_json({"ok": not failed(rows), "rows": [asdict(row) for row in rows]})
-    return 1 if failed(rows) else 0
+        print_json({"ok": not fails, "rows": [asdict(row) for row in rows]})
+    return int(fails)
 
 
 def _exported(folder: Path) -> Files:
-    """Write tokenizers, a C* and its exports."""
     progress("making C*, and exporting it in every format")
     files = Files(folder / "exports", folder / "tokenizers")
     for name, template in {"plain": None, **TEMPLATES}.items():
@@ -99,7 +91,6 @@ def _exported(folder: Path) -> Files:
 
 
 def _rows_of(loader: str, files: Files, environments: Path) -> Iterator[TableRow]:
-    """Yield the rows of a loader."""
     version = pinned(loader, loader)
     try:
         progress(f"{loader} {version}: its environment")

@@ -1,8 +1,4 @@
-"""Which loader reads which file, and what it is to make of each row.
-
-A case is one file, read by one loader in one way. Its expectation is worked out here, from the file and the templates,
-before any loader has run: rows as they stand in the file, or promises of tokens.
-"""
+"""Which loader reads which file, and what it is to make of each row: known from the file and the templates alone."""
 
 from __future__ import annotations
 
@@ -41,13 +37,10 @@ LOADERS = {"datasets": True, "trl": True, "axolotl": False, "llamafactory": Fals
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where exports and tokenizers lie."""
-
     exports: Path
     tokenizers: Path  # a folder each: `plain`, and of each template
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of an exported file of JSON lines."""
         return [json.loads(line) for line in (self.exports / name).read_text(encoding="utf-8").splitlines()]
 
     def ends(self) -> tuple[str, str]:
@@ -59,15 +52,7 @@ class Files:
         return str(tokenizer.decode([named["start"]])), str(tokenizer.decode([named["end"]]))
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What a loader is to give: rows as they stand, or tokens with labels; one of the two."""
-
-    rows: list[dict[str, Any]] | None = None
-    promises: list[Promise] | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows if self.rows is not None else self.promises or [])
+Expected = list[dict[str, Any]] | list[Promise]  # rows as they stand, or tokens with labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +64,20 @@ class Case:
     format: str
     file: str
     how: str  # what the loader's program is to do
-    expected: Expectation
+    expected: Expected
     tokenizer: str = "plain"
     more: dict[str, Any] = field(default_factory=dict)  # further keys of the job
 
     @property
     def template(self) -> str:
-        """The chat template, for the table."""
         return "" if self.tokenizer == "plain" else self.tokenizer
 
     def job(self, files: Files) -> dict[str, Any]:
-        """Return the job that the loader's program is given."""
         places = {"file": str(files.exports / self.file), "tokenizer": str(files.tokenizers / self.tokenizer)}
         return {**places, "how": self.how, "mixed": False, "more": {}, **self.more}
 
 
 def cases_of(files: Files) -> Iterator[Case]:
-    """Yield all cases."""
     yield from _datasets(files)
     yield from _trl(files)
     yield from _axolotl(files)
@@ -103,43 +85,35 @@ def cases_of(files: Files) -> Iterator[Case]:
 
 
 def _chats(files: Files, loader: str, by: str, how: str) -> Iterator[Case]:
-    """Yield the chats of the dialect openai, with each template."""
     for name, template in product(("openai-json", "openai-dict"), TEMPLATES.values()):
         promises = [Promise(tuple(template.stretches(row))) for row in files.rows(f"{name}.jsonl")]
-        expected, mixed = Expectation(promises=promises), {"mixed": True} if name == "openai-dict" else {}
-        yield Case(loader, by, _format(name), f"{name}.jsonl", how, expected, template.name, mixed)
+        mixed = {"mixed": True} if name == "openai-dict" else {}
+        yield Case(loader, by, _format(name), f"{name}.jsonl", how, promises, template.name, mixed)
 
 
-def _tokens(files: Files) -> Expectation:
+def _tokens(files: Files) -> list[Promise]:
     start, end = files.ends()
-    return Expectation(promises=[tokens_promise(row, start, end) for row in files.rows("jsonl.jsonl")])
+    return [tokens_promise(row, start, end) for row in files.rows("jsonl.jsonl")]
 
 
-def _segments(files: Files) -> Expectation:
-    return Expectation(promises=[segments_promise(row) for row in files.rows("jsonl.jsonl")])
-
-
-def _texts(files: Files, file: str, end: str) -> Expectation:
+def _texts(files: Files, file: str, end: str) -> list[Promise]:
     """Texts that are trained as a whole, with the token after them that ends one, where they do not end so."""
     texts = [row["text"] for row in files.rows(file)]
-    return Expectation(
-        promises=[Promise((Stretch(text if text.endswith(end) else text + end, True),)) for text in texts]
-    )
+    return [Promise((Stretch(text if text.endswith(end) else text + end, True),)) for text in texts]
 
 
 def _datasets(files: Files) -> Iterator[Case]:
     texts = [{"text": row["text"]} for row in files.rows("jsonl.jsonl")]
     whole = [{"doc_id": row["doc_id"], "text": row["text"]} for row in files.rows("jsonl.jsonl")]
-    separator = {"separator": f"\n{_SEPARATOR}\n"}
     by = "datasets"
-    yield Case(by, by, "text", "text.txt", "text", Expectation(rows=texts), more=separator)
-    yield Case(by, by, "hf", "hf", "folder", Expectation(rows=whole))
+    yield Case(by, by, "text", "text.txt", "text", texts, more={"separator": f"\n{_SEPARATOR}\n"})
+    yield Case(by, by, "hf", "hf", "folder", whole)
     for name in ("jsonl", "tokens", "segments", "openai-json", "openai-dict", "sharegpt"):
         file, mixed = f"{name}.jsonl", {"mixed": True} if name == "openai-dict" else {}
-        yield Case(by, by, _format(name), file, "json", Expectation(rows=files.rows(file)), more=mixed)
+        yield Case(by, by, _format(name), file, "json", files.rows(file), more=mixed)
     for template in TEMPLATES.values():
         file = f"rendered-{template.name}.jsonl"
-        yield Case(by, by, "chat text", file, "json", Expectation(rows=files.rows(file)), template.name)
+        yield Case(by, by, "chat text", file, "json", files.rows(file), template.name)
     yield from _chats(files, "datasets", "datasets, transformers", "chat")
 
 
@@ -158,8 +132,9 @@ def _trl(files: Files) -> Iterator[Case]:
 
 def _axolotl(files: Files) -> Iterator[Case]:
     by = "axolotl"
+    segments = [segments_promise(row) for row in files.rows("jsonl.jsonl")]
     yield Case(by, by, "tokens", "tokens.jsonl", "", _tokens(files))
-    yield Case(by, by, "segments", "segments.jsonl", "input_output", _segments(files))
+    yield Case(by, by, "segments", "segments.jsonl", "input_output", segments)
     yield Case(by, by, "jsonl", "jsonl.jsonl", "completion", _texts(files, "jsonl.jsonl", files.ends()[1]))
     yield from _chats(files, by, by, "chat_template")
 
@@ -168,8 +143,8 @@ def _llamafactory(files: Files) -> Iterator[Case]:
     info = {"dataset_info": {**DATASET_INFO, "file_name": str(files.exports / "sharegpt.jsonl")}}
     for tokenizer, (own, turns) in _OWN_TEMPLATES.items():
         file, by = "sharegpt.jsonl", f"LLaMA-Factory, {own}"
-        expected = Expectation(promises=[turns.promise(row) for row in files.rows(file)])
-        yield Case("llamafactory", by, "chat sharegpt", file, own, expected, tokenizer, info)
+        promises = [turns.promise(row) for row in files.rows(file)]
+        yield Case("llamafactory", by, "chat sharegpt", file, own, promises, tokenizer, info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +185,6 @@ _OWN_TEMPLATES = {
 
 
 def _format(name: str) -> str:
-    """Return a file's name as the table shows its format."""
     dialect, _, arguments = name.partition("-")
     if dialect == "sharegpt":
         return "chat sharegpt"

@@ -25,8 +25,6 @@ def _json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A template."""
-
     name: str
     start: str | None  # token that starts a text
     end: str  # token that ends a turn of the assistant
@@ -40,7 +38,6 @@ class ChatTemplate:
 
     @property
     def path(self) -> Path:
-        """The Jinja file."""
         return _FOLDER / f"{self.name}.jinja"
 
     def stretches(self, row: Mapping[str, Any]) -> list[Stretch]:

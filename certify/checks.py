@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from certify.cases import Expectation
+from certify.cases import Expected
 from certify.promise import BrokenPromiseError, Promise, labels_of
 from toolformer_core.errors import UsageError
 from toolformer_core.export.restore import restore
@@ -17,8 +17,6 @@ Pieces = Callable[[Sequence[int]], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of a case."""
-
     rows_in: int
     rows_read: int
     trained: int | None = None  # tokens; None: the rows are not tokens
@@ -26,7 +24,7 @@ class Finding:
     failure: str = ""  # the first difference; "" if there is none
 
 
-def check(expected: Expectation, answer: dict[str, Any], pieces: Pieces, texts: frozenset[str]) -> Finding:
+def check(expected: Expected, answer: dict[str, Any], pieces: Pieces, texts: frozenset[str]) -> Finding:
     """Compare the answer of a loader's program with what was expected.
 
     `pieces` gives the bytes of tokens; `texts` holds x* of every example, one of which a row that promises it must be.
@@ -35,13 +33,14 @@ def check(expected: Expectation, answer: dict[str, Any], pieces: Pieces, texts: 
     total = len(expected)
     if answer["error"]:
         return Finding(total, len(rows), failure=answer["error"])
-    if expected.rows is not None:
-        failure = _wrong_row(expected.rows, rows, texts)
+    promises = [one for one in expected if isinstance(one, Promise)]
+    if not promises:
+        failure = _wrong_row([one for one in expected if not isinstance(one, Promise)], rows, texts)
         labels = [label for row in rows for label in row.get("labels", ())]
         if not labels:
             return Finding(total, len(rows), failure=failure)
     else:
-        failure = _wrong_tokens(expected.promises or [], rows, pieces)
+        failure = _wrong_tokens(promises, rows, pieces)
         labels = [label for row in rows for label in _unpadded(row)["labels"]]
     trained = sum(label != NOT_TRAINED for label in labels)
     failure = failure or _other_number(total, len(rows))

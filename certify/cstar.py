@@ -1,8 +1,7 @@
 """A small C* and its exports, made by the program's own means and without a network.
 
-Most of it are documents of the embedded corpus with their gold calls, answered by the tools themselves. The others are
-written here to be difficult for templates and tokenizers: quotes and backslashes in inputs, scripts in which a
-character is several tokens, square brackets in a response, a tool without an input.
+Most of it are documents of the embedded corpus with their gold calls, answered by the tools themselves; the others are
+difficult for templates and tokenizers.
 """
 
 from __future__ import annotations

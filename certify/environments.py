@@ -1,8 +1,7 @@
 """A virtual environment for each loader, because their pins conflict, and programs that run there.
 
-`requirements/<key>.txt` pins every package, so pip resolves nothing: all but torch are installed without their
-dependencies, and none drags a GPU build along. torch comes first and alone, with what it needs pinned by the same file.
-An environment whose requirements have not changed is used again.
+`requirements/<key>.txt` pins every package, so all but torch, which comes first, are installed without dependencies. An
+environment whose requirements have not changed is used again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What is trained of a row: stretches of text, and from them the label of every token.
 
-A promise is made of text alone: what a trainer is to read, one stretch after the other, and whether the model is
-trained to write it. It is compared with a trainer's tokens in bytes: the bytes of the tokens, one after the other, are
-the text, so no second tokenization is needed and none can differ. Nothing here knows loaders, templates or files.
+A promise is compared with a trainer's tokens in bytes: the bytes of the tokens, one after the other, are the text, so
+no second tokenization is needed and none can differ.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ class BrokenPromiseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of what a trainer reads."""
-
     text: str
     trained: bool
 
@@ -81,11 +78,7 @@ def byte_pieces(tokenizer: Any) -> Callable[[Sequence[int]], list[bytes]]:
 
 
 def labels_of(ids: Sequence[int], pieces: Sequence[bytes], promise: Promise) -> list[int]:
-    """Return the promised label of each token: its id, or -100.
-
-    Raises:
-        BrokenPromiseError: the tokens are no tokens of the promised text.
-    """
+    """Return the label of each token, its id or -100, or raise a BrokenPromiseError if they are not of that text."""
     text = b"".join(pieces)
     trained = bytearray(len(text))
     at = 0

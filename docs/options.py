@@ -42,7 +42,6 @@ def written(page: str) -> str:
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield every command that does something, with its words."""
     for word, one in getattr(command, "commands", {}).items():
         yield from _commands(one, f"{name} {word}")
     if not getattr(command, "commands", {}):
@@ -75,7 +74,6 @@ def _row(option: Any) -> str:
 
 
 def _table(options: Sequence[Any]) -> list[str]:
-    """Return a table of options, under the headings of the command's help."""
     headings: dict[str, list[Any]] = {}
     for option in options:
         headings.setdefault(option.rich_help_panel or "", []).append(option)
@@ -100,13 +98,11 @@ def _default(option: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a help text as Markdown shows it, options in it as code."""
     plain = text.replace("|", r"\|").replace("*", r"\*").replace("<", "&lt;")
     return _OPTION.sub(lambda found: f"`{found[0]}`", plain)
 
 
 def _defaults() -> str:
-    """Return the table of the paper's defaults, with a column for each tool that has others."""
     figures = {
         name: {tool: getattr(SampleConfig.for_tool(tool), name) for tool in TOOL_NAMES}
         for name in ("tau_s", "top_k", "draws")
@@ -124,7 +120,6 @@ def _defaults() -> str:
 
 
 def _columns() -> str:
-    """Return a table of the snapshot's tables, views and macros, with their columns."""
     named = """
         SELECT table_name AS name, comment, table_name AS read FROM duckdb_tables() WHERE schema_name = 'main'
         UNION ALL SELECT view_name, comment, view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal

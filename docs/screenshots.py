@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent / "images"
 EXPERIMENT = "synthetic"
+_TAGS = {"registered_model": "toolformer-synthetic", "dataset_digest": "synthetic"}
 _START_S = 60.0  # for the server, on a busy machine
 _SHOW_MS = 120_000  # for a page, at most
 _WIDTH_PX, _HEIGHT_PX = 1100, 1000  # the window; it grows until the perplexities are in the picture
@@ -53,7 +54,6 @@ _DOWN_TO = {
 
 
 def chromium() -> str | None:
-    """Return the path of Debian's Chromium, None if it is not installed."""
     return shutil.which("chromium")
 
 
@@ -98,17 +98,10 @@ def synthetic_runs(uri: str, folder: Path) -> list[str]:
                 "learning_rate": 1e-5,
                 "steps": 40,
             },
-            tags={
-                "kind": "finetune",
-                "arm": "toolformer",
-                "registered_model": "toolformer-synthetic",
-                "dataset_digest": "synthetic",
-            },
+            tags={"kind": "finetune", "arm": "toolformer", **_TAGS},
             datasets=[
-                DatasetRef(
-                    f"synthetic/{label}", f"5e1f{label.encode().hex()}", str(folder / "train.jsonl"), "train", 150
-                ),
-                DatasetRef("synthetic/dev", "5e1fde5", str(folder / "dev.jsonl"), "dev", 24),
+                DatasetRef(f"synthetic/{label}", f"5e1f{label.encode().hex()}", f"{folder}/train.jsonl", "train", 150),
+                DatasetRef("synthetic/dev", "5e1fde5", f"{folder}/dev.jsonl", "dev", 24),
             ],
             folder=str(folder / label),
             system_metrics=False,
@@ -202,6 +195,14 @@ def browser_page(width: int, height: int) -> Iterator[Page]:
             browser.close()
 
 
+@contextlib.contextmanager
+def _compared(address: str, experiment_id: str, run_ids: Sequence[str], width: int = _WIDTH_PX) -> Iterator[Page]:
+    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
+    with browser_page(width, _HEIGHT_PX) as page:
+        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
+        yield page
+
+
 def compare(
     address: str,
     experiment_id: str,
@@ -219,9 +220,7 @@ def compare(
     """
     from playwright.sync_api import TimeoutError as NotShown
 
-    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
-    with browser_page(width, _HEIGHT_PX) as page:
-        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
+    with _compared(address, experiment_id, run_ids, width) as page:
         if differences:
             page.get_by_text("Show diff only", exact=True).first.click()
         shown = "texts => texts.every(text => document.body.innerText.includes(text))"
@@ -238,9 +237,7 @@ def compare(
 
 def coordinates(address: str, experiment_id: str, run_ids: Sequence[str], texts: Sequence[str], picture: Path) -> None:
     """Open the compare view's parallel coordinates, wait until their axes have these names, and take a picture."""
-    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
-    with browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
-        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
+    with _compared(address, experiment_id, run_ids) as page:
         plot = page.locator(".js-plotly-plot").first
         for text in texts:
             plot.get_by_text(text, exact=True).first.wait_for(timeout=_SHOW_MS)
@@ -262,7 +259,6 @@ def _picture(page: Page, path: Path, down_to: str, width: int) -> None:
 
 @contextlib.contextmanager
 def viewer(data: str) -> Iterator[str]:
-    """Run the viewer of a data folder on a free port; yield its address."""
     from viewer.server import ViewerServer
 
     server = ViewerServer(data, port=0)
@@ -310,7 +306,6 @@ def view_pages(address: str, snapshot: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Take every picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", help="a data folder with at least two finished trainings")
     parser.add_argument("--view", help="a data folder with a build: take the viewer's pictures alone")

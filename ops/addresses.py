@@ -18,8 +18,6 @@ _FILE = "addresses.json"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses of everything that `toolformer up` runs."""
-
     ui: str  # Prefect's
     api: str  # Prefect's
     mlflow: str
@@ -31,12 +29,10 @@ class Addresses:
 
 
 def up_folder(store: Store) -> Path:
-    """Return the folder of the logs and the addresses."""
     return store.local_folder / "up"
 
 
 def lock_path(store: Store) -> Path:
-    """Return the lock that `toolformer up` holds as long as it runs."""
     return up_folder(store) / "lock"
 
 
@@ -59,11 +55,9 @@ def running_addresses(store: Store) -> Addresses | None:
 
 
 def write_addresses(store: Store, addresses: Addresses) -> None:
-    """Write the addresses down."""
     (up_folder(store) / _FILE).write_text(json.dumps(asdict(addresses)), encoding="utf-8")
 
 
 def delete_addresses(store: Store) -> None:
-    """Delete the file of addresses, if that is possible."""
     with contextlib.suppress(OSError):
         (up_folder(store) / _FILE).unlink(missing_ok=True)

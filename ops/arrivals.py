@@ -1,8 +1,7 @@
 """A folder that is watched for corpora: which files are new in it and complete.
 
-A file has arrived when two looks in a row find it with the same size and time, so a file that is still being written is
-not taken. The files of the very first look count as known. What is known is written down, so that files that arrive
-while nobody looks are found later. This module knows no Prefect: the caller decides what to do with a file.
+A file has arrived when two looks in a row find it with the same size and time. The files of the very first look count
+as known; what is known is written down, so that files that arrive while nobody looks are found later.
 """
 
 import json

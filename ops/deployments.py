@@ -1,14 +1,9 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
-A worker imports the flow from its own installation; no code is copied. It runs each flow in an empty temporary folder,
-so paths in the form must be absolute and are paths on the worker's machine. The form's schema says so
-(`flows.forms.fields`), and the API refuses other paths before anything runs. On a GPU node one worker trains one model
-at a time (`prefect worker start --pool gpu --type process --limit 1`); a limit of the pool would apply to all nodes.
-
-`python -m ops.deployments --data FOLDER` creates the pools and the deployments, and may be repeated: what somebody has
-switched on or off in the UI stays as it is. With `--yaml` it prints the deployments as the repository's `prefect.yaml`,
-for `prefect deploy`; with `--template` it prints what `prefect work-pool create` needs. This module starts no server
-and no worker.
+A worker imports the flow from its own installation and runs it in an empty temporary folder, so paths in the form must
+be absolute: the form's schema says so (`flows.forms.fields`), and the API refuses others. `python -m ops.deployments
+--data FOLDER` may be repeated: what somebody has switched on or off in the UI stays as it is. With `--yaml` it prints
+the repository's `prefect.yaml`, with `--template` what `prefect work-pool create` needs.
 """
 
 import argparse
@@ -46,8 +41,6 @@ class DeployError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A flow in a work pool."""
-
     entrypoint: str  # the flow's module path, which a worker imports
     pool: str  # one of `POOLS`
     tags: tuple[str, ...]
@@ -56,7 +49,6 @@ class Deployment:
     fields: tuple[str, ...] = ()  # the parameters that its form has, where the others keep their defaults; none: all
 
     def flow(self) -> Any:
-        """Import the flow."""
         module, _, name = self.entrypoint.rpartition(".")
         return getattr(import_module(module), name)
 
@@ -119,7 +111,6 @@ def _absolute(place: str) -> str:
 
 
 def yaml_entry(deployment: Deployment, options: DeploymentOptions) -> dict[str, Any]:
-    """Return a deployment as an entry of `prefect.yaml`."""
     flow = deployment.flow()
     data = {"data": _absolute(options.data)}
     # Without a pull step a worker copies the folder in which it was started. "." is the run's temporary folder. For
@@ -138,16 +129,8 @@ def yaml_entry(deployment: Deployment, options: DeploymentOptions) -> dict[str, 
         "work_pool": {"name": deployment.pool},
     }
     if values is not data:
-        cron = options.schedule or _NIGHTLY
-        entry["schedules"] = [
-            {
-                "slug": "nightly",
-                "cron": cron,
-                "timezone": "UTC",
-                "active": bool(options.schedule),
-                "parameters": {"parameters": {**values}},
-            }
-        ]
+        times = {"cron": options.schedule or _NIGHTLY, "timezone": "UTC", "active": bool(options.schedule)}
+        entry["schedules"] = [{"slug": "nightly", **times, "parameters": {"parameters": {**values}}}]
     if deployment.corpora:
         entry["triggers"] = [
             {
@@ -191,10 +174,9 @@ def arrival_event(corpus: Path) -> dict[str, Any]:
 def deploy(options: DeploymentOptions, *, wait_s: float = 0.0) -> list[str]:
     """Create the work pools that are missing, and create or update the deployments; return their names.
 
-    Of a pool that exists only the template is changed (`work_pools`); pending and running flow runs are not affected.
-    An existing schedule or trigger stays switched on or off as it is, unless an option asks for it. What can be done
-    without the server is done before it is waited for. Raises UsageError if PREFECT_API_URL names no server, and
-    DeployError if it cannot be reached or refuses.
+    Of a pool that exists only the template is changed (`work_pools`). An existing schedule or trigger stays switched on
+    or off, unless an option asks for it. What can be done without the server is done before it is waited for. Raises
+    UsageError if PREFECT_API_URL names no server, and DeployError if it cannot be reached or refuses.
     """
     from httpx import HTTPError
     from prefect.client.orchestration import get_client
@@ -253,9 +235,7 @@ def _schedules(wanted: Sequence[dict[str, Any]], before: Sequence[Any]) -> list[
         created = [
             DeploymentScheduleCreate(
                 schedule=CronSchedule(cron=entry["cron"], timezone=entry["timezone"]),
-                active=entry["active"],
-                parameters=entry["parameters"],
-                slug=entry["slug"],
+                **{name: entry[name] for name in ("active", "parameters", "slug")},
             )
             for entry in new
         ]
@@ -307,10 +287,8 @@ def main(words: Sequence[str] | None = None) -> None:
             sys.stdout.write(json.dumps(pool_template(arguments.tracking), indent=2) + "\n")
             return
         data = data_folder(arguments.data)
-        options = DeploymentOptions(
-            data, arguments.corpus, arguments.schedule, arguments.on_arrival, arguments.tracking
-        )
-        names = deploy(options, wait_s=arguments.wait)
+        given = (arguments.corpus, arguments.schedule, arguments.on_arrival, arguments.tracking)
+        names = deploy(DeploymentOptions(data, *given), wait_s=arguments.wait)
     except ToolformerError as exc:
         parser.exit(2 if isinstance(exc, UsageError) else 1, f"{exc}\n")
     listed = "".join(f"{name}\n" for name in names)

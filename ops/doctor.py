@@ -1,7 +1,7 @@
-"""`toolformer doctor`: whether this installation works, and how to repair what does not.
+"""`toolformer doctor`: whether this installation works, and how to repair what does not; it changes nothing.
 
-Every check looks at one thing and changes nothing. Its findings are `ok`, `warn` (it will work, but ...) or `fail`
-(something will not run). A check imports what it needs when it runs, since that may be what is missing.
+Findings are `ok`, `warn` (it will work, but ...) or `fail` (something will not run). A check imports what it needs when
+it runs, since that may be what is missing.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ _MAX_NAMED = 4  # packages that one line names
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What to check."""
-
     data: str  # the data folder or URL
     model: str = "embedded"  # `embedded`, a folder or a hub name; the model is looked for but not loaded
     profile: str = "auto"  # where trainings are to run; the check looks for what that needs
@@ -65,8 +63,6 @@ class DoctorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result of one check."""
-
     check: str
     level: Level
     message: str
@@ -93,21 +89,16 @@ def _packages(options: DoctorOptions) -> Findings:
     if missing:
         yield "fail", f"not installed: {', '.join(missing)}", f"pip install {' '.join(missing)}, or make install"
     if not CONSTRAINTS.is_file():
-        yield (
-            "ok",
-            f"{len(needed) - len(missing)} packages; there is no constraints file here to compare their versions with",
-        )
+        present = len(needed) - len(missing)
+        yield "ok", f"{present} packages; there is no constraints file here to compare their versions with"
         return
     pinned = [line.split("==") for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines() if "==" in line]
     installed = [(name, pin, version) for name, pin in pinned if (version := _installed(name)) is not None]
     differing = [f"{name} {version} ({pin})" for name, pin, version in installed if version.partition("+")[0] != pin]
     if differing:
         more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
-        yield (
-            "warn",
-            f"these have other versions than the tested ones: {', '.join(differing[:_MAX_NAMED])}{more}",
-            "pip install --constraint constraints.txt --editable .",
-        )
+        message = f"these have other versions than the tested ones: {', '.join(differing[:_MAX_NAMED])}{more}"
+        yield "warn", message, "pip install --constraint constraints.txt --editable ."
     else:
         yield "ok", f"{len(installed)} packages, all in the tested versions"
 
@@ -129,11 +120,8 @@ def _gpu(options: DoctorOptions) -> Findings:
         remedy = f"install PyTorch {torch.__version__.partition('+')[0]} for your CUDA, see pytorch.org"
         yield "warn", f"there is a GPU, but PyTorch {torch.__version__} does not see it", remedy
     elif _profile(options) is not None and options.profile in ("gpu", "lora"):
-        yield (
-            "fail",
-            f"no GPU, and the profile {options.profile} trains on one",
-            "choose another --profile, or another host",
-        )
+        message = f"no GPU, and the profile {options.profile} trains on one"
+        yield "fail", message, "choose another --profile, or another host"
     else:
         remedy = "use small models here, or start a worker of the pool gpu on a machine with GPUs"
         yield "warn", "no GPU: models with billions of weights would take days", remedy
@@ -185,7 +173,7 @@ def _servers(options: DoctorOptions) -> Findings:
     if (Path(spec.origin).parent / "server" / "ui" / "index.html").is_file():
         yield "ok", "Prefect's UI is installed: it needs no network"
     else:
-        yield ("fail", "Prefect's UI is not installed", "pip install --force-reinstall --no-deps prefect")
+        yield "fail", "Prefect's UI is not installed", "pip install --force-reinstall --no-deps prefect"
 
 
 def _model(options: DoctorOptions) -> Findings:
@@ -239,11 +227,8 @@ def _data(options: DoctorOptions) -> Findings:
     if store.is_local:
         folder = _existing(options.data)
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield (
-                "fail",
-                f"{folder} cannot be written",
-                f"chown or chmod {quote(str(folder))}, or choose another --data",
-            )
+            remedy = f"chown or chmod {quote(str(folder))}, or choose another --data"
+            yield "fail", f"{folder} cannot be written", remedy
             return
     if not commits:
         yield "ok", f"{options.data}: nothing has been built there yet"
@@ -305,14 +290,10 @@ def _mlflow(options: DoctorOptions) -> Findings:
 
 
 def _training(options: DoctorOptions) -> Findings:
-    """Look for what the profile's launcher and engine need."""
     profile = _profile(options)
     if profile is None:
-        yield (
-            "fail",
-            f"no profile {options.profile}",
-            "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file",
-        )
+        remedy = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
+        yield "fail", f"no profile {options.profile}", remedy
         return
     needed = {"local": [], "ssh": ["ssh"], "slurm": ["sbatch", "squeue", "scancel"], "kubernetes": []}[profile.launcher]
     absent = [program for program in needed if shutil.which(program) is None]
@@ -347,7 +328,6 @@ def _browser(options: DoctorOptions) -> Findings:
 
 
 def _existing(data: str) -> Path:
-    """Return the local folder of the data, or the nearest one above it that is there."""
     from warehouse.store import Store
 
     folder = Store(data).local_folder.absolute()

@@ -30,7 +30,6 @@ def choose_ports(requested: dict[str, int]) -> dict[str, int]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on at the moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

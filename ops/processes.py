@@ -1,11 +1,9 @@
 """Programs that run side by side on this machine: start them, wait until they work, restart them, and end them all.
 
-Every process of a group carries the group's mark in its environment, and so does everything it starts. To end the
-group, every process with the mark is ended, wherever it is in the process tree; processes without the mark are never
-touched. The processes of a service also carry a mark of that service, so what a dead service leaves behind is ended
-before the service is started again. If the process that holds the group is killed, a guard ends the group instead: it
-waits on a pipe that the kernel closes when the holder dies (`python -m ops.processes MARK`). This module knows nothing
-of Prefect, MLflow or flows.
+Every process of a group, and all that it starts, carries the group's mark in its environment; to end the group, every
+process with the mark is ended, wherever it is in the process tree. The processes of a service also carry that
+service's mark, so what a dead service leaves behind is ended before it is started again. If the holder of the group is
+killed, a guard ends the group: it waits on a pipe that the kernel closes (`python -m ops.processes MARK`).
 """
 
 import contextlib
@@ -42,8 +40,6 @@ class ServiceError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A program of a group."""
-
     name: str
     argv: tuple[str, ...]
     log: Path
@@ -70,11 +66,7 @@ class ProcessGroup:
     _guard: subprocess.Popen[bytes] | None = None
 
     def start(self, service: Service) -> subprocess.Popen[bytes]:
-        """Start a service in a session of its own, so that signals from the terminal do not reach it.
-
-        Raises:
-            OSError: it cannot be started, or its log cannot be written.
-        """
+        """Start a service, or raise an OSError, in a session of its own: signals from the terminal do not reach it."""
         if self._guard is None:
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", "ops.processes", self.mark], stdin=subprocess.PIPE, start_new_session=True
@@ -113,8 +105,7 @@ class ProcessGroup:
     def supervise(self, services: Iterable[Service], notify: Callable[[str], None]) -> None:
         """Restart services that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds. Call it often.
 
-        Raises:
-            ServiceError: a service has ended too often within an hour.
+        A ServiceError: a service has ended too often within an hour.
         """
         for service in services:
             code = self._started[service.name][1].poll()
@@ -127,7 +118,6 @@ class ProcessGroup:
                 self.start(service)
 
     def _plan_restart(self, service: Service, code: int, notify: Callable[[str], None]) -> None:
-        """End what a dead service has left behind, and set the time of its restart."""
         now = self.clock()
         ends = self._ends[service.name] = [t for t in self._ends.get(service.name, ()) if now - t < _HOUR_S] + [now]
         if len(ends) > _MAX_RESTARTS:
@@ -143,17 +133,14 @@ class ProcessGroup:
         return f"{self.mark}/{service.name}"
 
     def processes(self) -> list[psutil.Process]:
-        """Return every living process of the group, oldest first."""
         return find(self.mark, GROUP_VARIABLE)
 
     def send_signal(self, services: Iterable[Service], number: signal.Signals) -> None:
-        """Send a signal to the services that were started."""
         for service in services:
             if service.name in self._started:
                 self._started[service.name][1].send_signal(number)
 
     def wait_until_ended(self, services: Iterable[Service], seconds: float) -> None:
-        """Wait until the services have ended, at most for a time."""
         deadline = time.monotonic() + seconds
         for service in services:
             if service.name in self._started:
@@ -214,7 +201,6 @@ def variables_of(process: psutil.Process) -> set[str]:
 
 
 def _last_line(log: Path) -> str:
-    """Return the last line of a log, and the log's path."""
     with contextlib.suppress(OSError):
         lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
         if last := next((line for line in reversed(lines) if line), ""):
@@ -223,7 +209,6 @@ def _last_line(log: Path) -> str:
 
 
 def _guard(words: Sequence[str]) -> None:
-    """Wait until the pipe on standard input is closed, then end every process with the mark."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdin.buffer.read()
     end_marked(words[0])

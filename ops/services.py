@@ -1,9 +1,4 @@
-"""The programs that `toolformer up` runs: Prefect's server, MLflow's server, the viewer, the deployments and a worker
-for each pool.
-
-Each is described here as a `Service`: its command, its environment, its log, and how to tell that it is healthy. How
-services are started, supervised and ended is in `processes`.
-"""
+"""The programs that `toolformer up` runs: their commands, environments, logs, and how to tell that they are healthy."""
 
 import contextlib
 import sys
@@ -31,8 +26,6 @@ _REQUEST_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Makes the services of one data folder."""
-
     addresses: Addresses
     logs: Path
     home: Path  # the local folder of MLflow's database and artifacts
@@ -40,7 +33,6 @@ class Services:
     wait_s: float  # seconds for which the deployments wait for Prefect's server
 
     def prefect_server(self) -> Service:
-        """Return Prefect's server."""
         port = self.addresses.ui.rpartition(":")[2]
         return Service(
             "Prefect server",
@@ -58,7 +50,6 @@ class Services:
         )
 
     def mlflow_server(self) -> Service:
-        """Return MLflow's server."""
         port = self.addresses.mlflow.rpartition(":")[2]
         words = ["--backend-store-uri", sqlite_url(self.home / "mlflow.db"), "--no-serve-artifacts"]
         words += ["--default-artifact-root", (self.home.absolute() / "mlartifacts").as_uri(), "--workers", "1"]
@@ -82,7 +73,6 @@ class Services:
         )
 
     def viewer(self) -> Service:
-        """Return the viewer of the data folder."""
         port = self.addresses.viewer.rpartition(":")[2]
         words = [f"--data={self.data}", "--host", LOOPBACK, "--port", port]
         return Service(

@@ -1,9 +1,8 @@
 """`toolformer up`: the servers of Prefect and MLflow, the viewer, the deployments, a worker for each pool, on loopback.
 
-It checks the ports, starts the programs, waits until each is healthy, supervises them, and ends everything they have
-started. Only one `up` runs per data folder. A file lock ensures this, and the kernel frees the lock when its holder
-dies, so a stale lock never blocks a start. The programs are described in `services`, the deployments in `deployments`;
-`processes` starts and ends them. Logs and addresses are in `up/` in the data folder.
+Only one `up` runs per data folder, by a file lock that the kernel frees when its holder dies. The programs are
+described in `services`, the deployments in `deployments`; `processes` starts and ends them. Logs and addresses are in
+`up/` in the data folder.
 """
 
 import contextlib
@@ -89,9 +88,8 @@ class Up:
         except LockHeldError as exc:
             raise UpError(_already_running(self._store, exc)) from exc
         try:
-            ports = choose_ports(
-                {"--prefect-port": prefect_port, "--mlflow-port": mlflow_port, "--view-port": view_port}
-            )
+            wanted = {"--prefect-port": prefect_port, "--mlflow-port": mlflow_port, "--view-port": view_port}
+            ports = choose_ports(wanted)
         except BaseException:
             self._lock.close()
             raise
@@ -131,17 +129,11 @@ class Up:
         prepare_environment(self._data)
         prepare_start()
         copy_template_database()
-        services = Services(
-            self.addresses, up_folder(self._store), self._store.local_folder, self._data, _START_TIMEOUT_S
-        )
-        prefect, mlflow, viewer = self._servers = [
-            services.prefect_server(),
-            services.mlflow_server(),
-            services.viewer(),
-        ]
-        process = self._group.start(prefect)
-        self._group.start(mlflow)
-        self._group.start(viewer)
+        folders = up_folder(self._store), self._store.local_folder, self._data
+        services = Services(self.addresses, *folders, _START_TIMEOUT_S)
+        self._servers = [services.prefect_server(), services.mlflow_server(), services.viewer()]
+        prefect, *others = self._servers
+        process, *_ = [self._group.start(server) for server in self._servers]
         deployments = services.deployments(self._options)
         self._group.start(deployments)
         self._group.wait_until_healthy([prefect], _START_TIMEOUT_S)
@@ -151,14 +143,10 @@ class Up:
         self._workers = [services.worker(pool) for pool in _POOLS]
         for worker in self._workers:
             self._group.start(worker)
-        self._group.wait_until_healthy([mlflow, viewer, *self._workers], _START_TIMEOUT_S)
+        self._group.wait_until_healthy([*others, *self._workers], _START_TIMEOUT_S)
 
     def supervise(self, stop: threading.Event) -> None:
-        """Restart what ends and build what arrives, until the event is set.
-
-        Raises:
-            UpError: a program ended again and again.
-        """
+        """Restart what ends and build what arrives, until the event is set; an UpError: a program ended too often."""
         try:
             while not stop.wait(_SUPERVISE_INTERVAL_S):
                 self._group.supervise([*self._servers, *self._workers], self._notify)
@@ -205,7 +193,6 @@ class Up:
         return [process for process, names in variables if FLOW_RUN_VARIABLE in names and LAUNCH_VARIABLE not in names]
 
     def _grace_s(self) -> float:
-        """Return how long flow runs may take to stop: longer while a training may be saving a checkpoint."""
         if not any(LAUNCH_VARIABLE in variables_of(process) for process in self._group.processes()):
             return _FLOW_RUN_GRACE_S
         return _CHECKPOINT_GRACE_TERMINATED_S if self.terminated else _CHECKPOINT_GRACE_S
@@ -223,7 +210,6 @@ class Up:
 
 
 def _already_running(store: Store, error: LockHeldError) -> str:
-    """Return the message for a second `up` of the same data folder."""
     addresses = read_addresses(store)
     advice = "it is starting; wait for it"
     if addresses:

@@ -1,8 +1,6 @@
 """The work pools: their base job templates, in which no flow run chooses what a worker executes.
 
-The templates take no `command`, `env` or `working_dir` from a run or a deployment. That protects the forms, not the
-API: who reaches the API can change a pool or create a deployment, and so have code run. This module does not know
-what runs in the pools.
+That protects the forms, not the API: who reaches the API can change a pool or create a deployment, and have code run.
 """
 
 import copy
@@ -29,10 +27,8 @@ def pool_template(tracking: str = "") -> dict[str, Any]:
 def close_template(template: dict[str, Any], tracking: str) -> dict[str, Any]:
     """Return a process pool's base job template changed so that no run chooses its command, environment or folder.
 
-    The template's defaults for these become fixed values, and job variables that it does not declare are refused.
-
-    Args:
-        tracking: the MLFLOW_TRACKING_URI of all runs; "": each worker's own.
+    The template's defaults for these become fixed values, and job variables that it does not declare are refused. All
+    runs have `tracking` as MLFLOW_TRACKING_URI; "": each worker's own.
     """
     closed = copy.deepcopy(template)
     job, schema = closed.setdefault("job_configuration", {}), closed.setdefault("variables", {"type": "object"})

@@ -41,7 +41,6 @@ def _calls(rows: Iterable[Mapping[str, Any]], number: int, around: int) -> str:
 
 
 def _line(row: Mapping[str, Any], around: int) -> str:
-    """Return a call in its text; `start` and `end` of a kept one, `position` of a dropped one, are characters."""
     text, start, end = row["text"], row["start"], row["end"]
     call = f"`[{TOOL_NAMES.get(row['tool'], row['tool'])}({row['input']}) -> {row['response']}]`"
     if not around:
@@ -51,7 +50,6 @@ def _line(row: Mapping[str, Any], around: int) -> str:
 
 
 def _kept(data: Path, around: int) -> list[str]:
-    """Return twenty kept calls of the newest version of each dataset."""
     rows = query(
         data,
         "SELECT dataset, doc_id, url, e.text, unnest(calls, recursive := true) FROM dataset_examples e "
@@ -81,7 +79,6 @@ def _against_gold(data: Path, gold: Path) -> list[list[str]]:
 
 
 def _costs(data: Path) -> list[list[str]]:
-    """Return by stage the hours, CPU hours and LM tokens of every task, and the hours of the trainings."""
     counter = "coalesce((counters::JSON ->> '{}')::DOUBLE, 0)"
     cpu, model, tokens = map(counter.format, (CPU_SECONDS, MODEL_CPU_SECONDS, "lm_tokens"))
     rows = query(

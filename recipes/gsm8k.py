@@ -66,7 +66,6 @@ def _spaced(expression: str) -> str:
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSON array or of JSON lines."""
     text = file.read_text("utf-8")
     return json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
 

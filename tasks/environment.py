@@ -45,10 +45,7 @@ def prepare_environment(data: str | None = None) -> None:
     """Set defaults for the environment, which the user's settings override; with `data`, Prefect's data goes there.
 
     A server named by PREFECT_API_URL is used unchanged. Otherwise each flow starts its own server, whose database must
-    not be shared with flows of another data folder or on other machines.
-
-    Raises:
-        UsageError: the folder cannot be written.
+    not be shared with flows of another data folder or on other machines. A UsageError: the folder cannot be written.
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -69,9 +66,8 @@ def spin_count() -> int:
     """Return how often OpenMP's threads look for work before they sleep: for 0.1 ms, or 0.01 ms beside other work.
 
     A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 they take up to 1.4 times
-    as long where nothing else runs. Where another process takes one of the cores, threads that spin hold back the one
-    they wait for: beside a single busy process on two cores 20,000 took twice the time of 2,000, with a load of 15 3.7
-    times, and the library's default up to 30 times (`benchmarks/scale/spinning.py` at commit 17d35ba).
+    as long where nothing else runs. Beside a single busy process on two cores 20,000 took twice the time of 2,000, with
+    a load of 15 3.7 times (`benchmarks/scale/spinning.py` at commit 17d35ba).
     """
     return _SPINS_IF_BUSY if os.getloadavg()[0] > _BUSY else _SPINS
 
@@ -121,7 +117,6 @@ def own_server_home() -> Path | None:
 
 
 def _server_home(data: str) -> Path:
-    """Return a folder for the data of a flow's own server; flows that may run at the same time get separate folders."""
     if "://" not in data and shared_catalog() is None:
         return Path(data).absolute() / "prefect"
     home = (Path.cwd() / "toolformer-remote" if "://" in data else Path(data).absolute()) / "prefect"

@@ -15,7 +15,6 @@ def host() -> str:
 
 @lru_cache(maxsize=1)  # every commit records them, and looking them up reads files
 def versions() -> dict[str, str]:
-    """Return the versions that a result may depend on."""
     versions = {"python": platform.python_version()}
     for name in _RECORDED:
         try:

@@ -54,8 +54,7 @@ _HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 def data_folder(given: str | None = None) -> str:
     """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
 
-    Raises:
-        UsageError: see `checked_data`; it is a URL with a password for another file system than S3.
+    A UsageError: see `checked_data`, or it is a URL with a password for another file system than S3.
     """
     return checked_data(_public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"))
 
@@ -227,8 +226,7 @@ def cache_folder() -> Path:
 def tracking_uri(data: str) -> str:
     """Return where runs are tracked: $MLFLOW_TRACKING_URI, else an SQLite database in a local data folder.
 
-    Raises:
-        UsageError: the data folder is a URL, where no database can be, and MLFLOW_TRACKING_URI is not set.
+    A UsageError: the data folder is a URL, where no database can be, and MLFLOW_TRACKING_URI is not set.
     """
     if named := os.environ.get("MLFLOW_TRACKING_URI"):
         return _without_login(named)

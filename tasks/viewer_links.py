@@ -21,7 +21,6 @@ def version_page(dataset: str) -> str | None:
 
 
 def arm_key(arm: str, k: int, digest: str) -> str:
-    """Return the name of an arm of a model at one k in addresses."""
     return f"{arm}:{k}:{digest[:_DIGEST]}"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from warehouse.commits import Commit, CommitKey, DataFile, Dataset, RowCounts, Run, dataset_version, fingerprint
 from warehouse.files.base import LocalFiles
@@ -93,7 +94,6 @@ def make_commit(
 
 
 def put(store: Store, stage: str, tool: str, shard: str, rows: list[dict[str, Any]], **more: Any) -> Commit:
-    """Write and commit one shard."""
     parts = dict(more.pop("parts", None) or {"config": "c1", "code": stage})
     file = store.write(stage, tool, shard, fingerprint(parts), table(stage, rows))
     commit = make_commit(stage, tool, shard, [file], parts=parts, **more)
@@ -107,6 +107,16 @@ def put_dataset(store: Store, name: str, commits: Iterable[Commit], run_id: str 
     given: dict[str, Any] = {"version": dataset_version(files), "files": files, "counts": {}, "thresholds": {}}
     told = {"run_id": run_id, "model": "m", "corpus": "c", "created": CREATED}
     return store.write_dataset(Dataset(name, **(given | told | more)))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def alter(path: Path) -> None:
+    """Change one bit; the size stays."""
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
 
 
 def environment() -> dict[str, str]:
@@ -126,6 +136,20 @@ def program(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def disk_of(size: str, place: Path) -> Iterator[Path]:
+    """A disk of this size, where this user may have one."""
+    folder = place / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not mount a file system in memory")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def make_run(run_id: str, keys: Iterable[CommitKey], started: str = CREATED, **more: Any) -> Run:

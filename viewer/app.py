@@ -1,8 +1,7 @@
 """The application: a URL, the page that answers it, and the errors in words.
 
 A page is a function from the data and the query string to the values of a template (`pages/`). Pages are written whole,
-on the server; the script htmx only replaces the part that changed, so everything works without it as links and forms.
-Hosts and origins are checked by `serving.origins`, all else that a browser could be made to do by `security`.
+on the server; the script htmx only replaces the part that changed, so everything works without it.
 """
 
 import contextlib
@@ -134,7 +133,6 @@ def _back(form: Query) -> str:
 
 
 def _user(request: Request) -> str:
-    """Return who judges: the name that was given here before, else that of the account that runs the viewer."""
     if name := unquote(request.cookies.get(_USER, "")).strip():
         return name[:_MAX_NAME]
     with contextlib.suppress(OSError, KeyError):  # an account without a name
@@ -170,7 +168,6 @@ def _exported(tables: Mapping[str, Sequence[Any]], query: Query) -> Response:
 
 
 def _record(row: Any) -> dict[str, Any]:
-    """Return a row by column; a place in a list gives a column for each of its parts."""
     if isinstance(row, Mapping):
         return dict(row)
     record: dict[str, Any] = {}

@@ -14,7 +14,6 @@ _LINE, _LABEL, _LONGEST = 20, 72, 216  # of a funnel: height of a line, width of
 
 
 def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
-    """Return a bar for each stage of a tool, as long as its number of rows."""
     most = max(stages.values(), default=0) or 1
     parts = []
     for number, (stage, rows) in enumerate(stages.items()):
@@ -33,11 +32,9 @@ def funnel_chart(tool: str, stages: Mapping[str, int], colour: str) -> Markup:
 
 
 def gain_chart(tool: str, bins: Sequence[GainBin], thresholds: Mapping[str, float], colour: str) -> Markup:
-    """Return a histogram of a tool's gains, with thresholds as lines.
+    """Return a histogram of a tool's gains, with thresholds (nats by name) as lines, but for those where "now" stands.
 
-    Args:
-        bins: the tool's bins in rising order; the first and the last are open.
-        thresholds: nats by name; one that stands where "now" does is left out.
+    The first and the last bin are open.
     """
     most = max((one.calls for one in bins), default=0) or 1
     width = len(bins) * (_BAR + _GAP)

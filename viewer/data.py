@@ -1,7 +1,6 @@
 """The data folder that the pages show, and what is asked again and again about one snapshot of it.
 
-Every request opens the published snapshot anew, so a snapshot that a flow publishes is seen by the next one. Answers
-that cost time and depend on the snapshot alone are kept until it is replaced. This module knows no HTTP.
+Every request opens the published snapshot anew; answers that cost time are kept until it is replaced.
 """
 
 import json
@@ -45,8 +44,6 @@ _MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is sho
 
 
 class ViewedData:
-    """A data folder."""
-
     def __init__(self, data: str) -> None:
         self.data = data
         self.store = Store(data)
@@ -96,7 +93,6 @@ class ViewedData:
         return self._known("runs", lambda: rows_of(self.snapshot, _SQL["runs"], {"limit": _MAX_RUNS}))
 
     def funnel(self) -> list[dict[str, Any]]:
-        """Return for each tool how many documents, positions and calls the current build's stages have left."""
         return self._known("funnel", lambda: rows_of(self.snapshot, _SQL["funnel"]))
 
     def random_document(self) -> str | None:
@@ -141,12 +137,10 @@ class ViewedData:
         return {row["checkpoint"]: row["label"] for row in rows}
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
-        """Return how many items of each task and tool two arms answer alike or otherwise."""
         key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))
         return self._known(key, lambda: count_changes(self.snapshot, first, second))
 
     def _folder(self) -> Path:
-        """Return a folder for files of this process, which goes with it."""
         with self._turn:
             if not self._files.is_dir():
                 self._files.mkdir(mode=0o700)
@@ -154,7 +148,6 @@ class ViewedData:
         return self._files
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return what distinguishes the published snapshot from others; None if there is none."""
         try:
             stat = self.snapshot.stat()
         except OSError:
@@ -162,7 +155,6 @@ class ViewedData:
         return stat.st_ino, stat.st_mtime_ns
 
     def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
-        """Return an answer about the snapshot that is published now; it is worked out once."""
         current = self._identity()
         if current is None:
             raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile")

@@ -12,8 +12,6 @@ from warehouse.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Materialisation:
-    """A version that is made, was made, or could not be made."""
-
     name: str
     state: str  # running, completed or failed
     version: str = ""  # name@version, once it is completed
@@ -21,8 +19,6 @@ class Materialisation:
 
 
 class Materialiser:
-    """Makes versions of one data folder's C*."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = threading.Lock()

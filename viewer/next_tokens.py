@@ -3,11 +3,8 @@
     gain = L- - L+ = sum_t w_t (log p(x_t | with the response) - log p(x_t | reference))
 
 The reference is the text whose loss is L-: without the call, or with the call and no response, whichever loss is less.
-So the helps of a call's tokens add up to its gain. Where the loss without the response was not computed, the reference
-is the text without the call, and their sum is the gain's upper bound.
-
-Stored are numbers, not tokens. Their texts are cut with the tokenizer of the run's model, if it is on this machine and
-ends the last token where the stored window ends; nothing is downloaded.
+Where the loss without the response was not computed, it is the text without the call, and the sum is an upper bound.
+The tokens' texts are cut with the tokenizer of the run's model, if it is on this machine; nothing is downloaded.
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,31 +25,24 @@ class NotThereError(Exception):
 
 
 class Query:
-    """The values of a query string or a form; reading a value that is wrong raises `WrongQueryError`.
-
-    Args:
-        pairs: names and values; of a name that is given several times, the last value counts.
-    """
+    """The values of a query string or a form, of a name the last; reading a wrong one raises `WrongQueryError`."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.values = {name: value.strip() for name, value in pairs if value.strip()}
 
     def text(self, name: str) -> str:
-        """Return a text; "" if it is not given."""
         value = self.values.get(name, "")
         if len(value) > _MAX_CHARS:
             raise WrongQueryError(f"{name} may have at most {_MAX_CHARS:,} characters")
         return value
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of some texts; "" if it is not given."""
         value, known = self.text(name), sorted(set(choices))
         if value and value not in known:
             raise WrongQueryError(f"{name} is one of {', '.join(known)}, not {value[:100]!r}")
         return value
 
     def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
-        """Return a number; None if it is not given."""
         text = self.text(name)
         if not text:
             return None
@@ -64,7 +57,6 @@ class Query:
         return value
 
     def whole(self, name: str, low: int = 0) -> int | None:
-        """Return a whole number; None if it is not given."""
         value = self.number(name, low, _MAX_WHOLE)
         if value is not None and value != int(value):
             raise WrongQueryError(f"{name} is a whole number, not {value:g}")
@@ -102,11 +94,8 @@ def link(path: str, **values: Any) -> str:
 
 
 def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: str = "") -> str:
-    """Return the link to a document.
-
-    Args:
-        call: a call of it that is to be shown, with `tool` (of a chain all of its tools, joined by `+`) and `position`
-            (and `nth` among several there).
+    """Return the link to a document, and to a call of it, given by `tool` (of a chain all of its tools, joined by `+`),
+    `position` and, among several there, `nth`.
     """
     chosen = None if call is None else f"{call['tool']}:{call['position']}:{call.get('nth', 0)}"
     return link(f"/documents/{quote(doc_id, safe='')}", version=version, call=chosen) + ("#call" if chosen else "")

@@ -25,12 +25,10 @@ _SHOWN_CHARS = 160
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page; `path` is that of the menu's entry."""
     return _environment().get_template(template).render(pages=MENU, **values)
 
 
 def shown(text: str, characters: int = _SHOWN_CHARS) -> str:
-    """Return the beginning of a text, for a list."""
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
@@ -58,5 +56,4 @@ def _environment() -> Environment:
 
 
 def _sample_link(call: Sample) -> str:
-    """Return the link to a call in its document; a chain is named by all of its tools."""
     return document_link(call.doc_id, {"tool": "+".join(one.tool for one in call.links), "position": call.position})

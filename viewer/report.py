@@ -1,7 +1,6 @@
 """A version of C* on one self-contained page: the figures that a paper or a model card needs, and examples.
 
-All figures come from the version's own record, commits and files, so any version can be reported, not just the current
-one. The page loads nothing and runs no script.
+All figures come from the version's own record, commits and files. The page loads nothing and runs no script.
 """
 
 import json

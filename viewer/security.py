@@ -1,12 +1,8 @@
 """Middleware: what a browser may do with the pages, and what may be sent to them.
 
-    | refused                                                                                     | status |
-    |---------------------------------------------------------------------------------------------|--------|
-    | a host or an origin that is not this server's, see `serving.origins`                        | 403    |
-    | what a page of another origin loads or sends, by `Sec-Fetch-Site`; it may link here         | 403    |
-    | a body that is larger than a form                                                           | 413    |
-
-Every response forbids the browser scripts, styles and connections beyond this server, and to show it in a frame.
+Refused are a host or an origin that is not this server's (403, see `serving.origins`), what a page of another origin
+loads or sends by `Sec-Fetch-Site`, though it may link here (403), and a body larger than a form (413). Every response
+forbids scripts, styles and connections beyond this server, and to show it in a frame.
 """
 
 from collections.abc import Mapping

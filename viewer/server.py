@@ -19,13 +19,9 @@ _GRACE_S = 2  # for open requests when it is told to end
 
 
 class ViewerServer(ListeningServer):
-    """Serves the pages of a data folder.
+    """Serves the pages of a data folder; the port 0 takes a free one.
 
-    Args:
-        port: the port to bind; 0 takes a free one.
-
-    Raises:
-        UsageError: the address cannot be bound, or an allowed name is none.
+    A UsageError: the address cannot be bound, or an allowed name is none.
     """
 
     def __init__(self, data: str, host: str = "127.0.0.1", port: int = PORT) -> None:

@@ -1,8 +1,7 @@
-"""A user's own query, in a process of its own: it only reads, within bounds, and can always be ended.
+"""A user's own query, in a process of its own: it only reads (`warehouse.queries.guarded`), and can always be ended.
 
-What a query may do is decided in `warehouse.queries.guarded`. Its restrictions hold for all connections of a process to
-the snapshot, and its memory is the process's: so that the pages keep theirs, the query runs beside them. It is
-interrupted when its time is over, and its process is killed if it does not end then.
+Restrictions hold for all connections of a process to the snapshot, and the pages keep their memory. When its time is
+over, the query is interrupted, and its process killed if it does not end then.
 """
 
 import json
@@ -33,7 +32,6 @@ class SqlAnswer:
 
 
 def ask_in_process(snapshot: Path, sql: str, timeout_s: float = TIMEOUT_S) -> SqlAnswer:
-    """Run a query and return its first rows."""
     command = [sys.executable, "-m", "viewer.sql_process", str(snapshot.absolute()), str(timeout_s)]
     try:
         done = subprocess.run(

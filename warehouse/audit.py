@@ -1,8 +1,6 @@
-"""The audit: compares every record and every data file with its digest.
+"""The audit: compares every record and every data file with its digest, and says which dataset versions depend on each.
 
-A file that is truncated, altered or gone is set aside (see `Store.set_aside`) together with its commit, so that the
-next build computes it again. The report says which dataset versions depend on each file. The audit itself repairs
-nothing. `StoreError` means that a place cannot be reached, or that a file exists but cannot be read now.
+What is truncated, altered or gone is set aside with its commit, so that the next build computes it again.
 """
 
 from collections.abc import Iterator
@@ -59,7 +57,6 @@ def missing_files(store: Store, dataset: Dataset) -> list[str]:
 
 
 def _damaged_files(store: Store, dataset: Dataset) -> Iterator[Damage]:
-    """Yield the damaged files of a dataset; most of its files are listed in commits too."""
     for file in dataset.files:
         try:
             store.read(file, columns=[])

@@ -1,9 +1,6 @@
-"""The catalog: an index over the commits, which only the flow process writes.
+"""The catalog: an index over the commits, which only the flow process writes; `reconcile` rebuilds it from the store.
 
-On DuckDB it is one file, opened under an exclusive lock beside it; on PostgreSQL several flow processes share it, and
-writers take turns by an advisory lock. Transactions are short. The catalog contains nothing that is not in the commits:
-`reconcile` rebuilds it from the store, also after its tables have changed, and `catch_up` repairs differences. Workers
-never open it, and users read the published snapshot instead.
+On DuckDB it is one file under an exclusive lock; on PostgreSQL several flow processes share it, and writers take turns.
 """
 
 import contextlib
@@ -53,15 +50,13 @@ class Catalog:
     Args:
         url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`), where every
             store has a schema of its own.
-        store: the store to index; the catalog is brought up to date with it, and a damaged DuckDB file is set aside and
-            rebuilt. None: the catalog is taken as it is.
+        store: the store to bring it up to date with; a damaged DuckDB file is set aside and rebuilt from it. None: the
+            catalog is taken as it is.
         rebuild: rebuild the catalog from the store's commits in any case.
-        wait_s: how many seconds to wait for another flow that has the DuckDB file open.
-        on_wait: called once, before waiting, with an error that names the holder.
+        wait_s, on_wait: as of `FileLock`, of the DuckDB file.
 
     Raises:
-        LockHeldError: another process has the DuckDB file open, and still had it after `wait_s`; or a program that is
-            none of ours has.
+        LockHeldError: another process still has the DuckDB file open after `wait_s`, or a program that is none of ours.
         CatalogError: the file is not a catalog, or the server cannot be reached.
     """
 
@@ -123,10 +118,14 @@ class Catalog:
         for name in (path.name, path.name + ".wal"):
             folder.set_aside(name, str(error))
 
-    def record(self, commits: Iterable[Commit]) -> None:
-        """Add commits, or replace those with the same ids; adding a commit twice changes nothing."""
-        facts = facts_from_records(commits={commit.id: commit for commit in commits}.values())
-        self._replace(facts, COMMIT_TABLES)
+    def record(
+        self, commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
+    ) -> None:
+        """Add records, or replace those with the same ids; adding one twice changes nothing."""
+        facts = facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets)
+        for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES):
+            if facts[tables[0]].num_rows:
+                self._replace(facts, tables)
 
     @again_if_lost
     def begin(self, store: Store, run: Run) -> Run:
@@ -142,12 +141,6 @@ class Catalog:
             store.write_run(run)
             self._replace_in(connection, facts_from_records(runs=[run]), RUN_TABLES)
         return run
-
-    def record_run(self, run: Run) -> None:
-        self._replace(facts_from_records(runs=[run]), RUN_TABLES)
-
-    def record_dataset(self, dataset: Dataset) -> None:
-        self._replace(facts_from_records(datasets=[dataset]), DATASET_TABLES)
 
     @again_if_lost
     def reconcile(self, store: Store) -> dict[str, int]:
@@ -182,21 +175,17 @@ class Catalog:
         self._remove(COMMIT_TABLES, [(name,) for name in gone["commits"]])
         self._remove(RUN_TABLES, [(name,) for name in gone["runs"]])
         self._remove(DATASET_TABLES, [split_dataset_key(key) for key in gone["datasets"]])
-        self.record(store.commits_by_id(new["commits"]))
-        self._replace(facts_from_records(runs=store.runs(new["runs"])), RUN_TABLES)
-        self._replace(facts_from_records(datasets=store.datasets(new["datasets"])), DATASET_TABLES)
+        self.record(store.commits_by_id(new["commits"]), store.runs(new["runs"]), store.datasets(new["datasets"]))
         return sum(map(len, (*new.values(), *gone.values())))
 
     @again_if_lost
     def counts(self) -> dict[str, int]:
-        """Return table -> number of rows."""
         with self._write() as connection:
             queries = {name: sa.select(sa.func.count()).select_from(table) for name, table in METADATA.tables.items()}
             return {name: int(connection.execute(query).scalar_one()) for name, query in queries.items()}
 
     @again_if_lost
     def identities(self) -> Facts:
-        """Return what tells records apart, as `FactsSource` says."""
         with self._write() as connection:
             facts = {name: self._select(connection, name, columns) for name, columns in IDENTITIES.items()}
             if self.is_duckdb:
@@ -223,7 +212,6 @@ class Catalog:
     def _select(
         self, connection: sa.Connection, name: str, columns: Sequence[str] | None, keys: pa.Table | None = None
     ) -> pa.Table:
-        """Return some columns (None: all) of the rows of a table with these keys (None: all rows)."""
         table, schema = METADATA.tables[name], ARROW_SCHEMAS[name]
         schema = pa.schema([schema.field(column) for column in columns or schema.names])
         if self.is_duckdb:

@@ -1,11 +1,8 @@
 """The records of what was done: a commit per shard, a manifest per run, a card per dataset.
 
-A commit is written last, after its data, so that a commit on disk means data on disk. It holds what the work depended
-on (the fingerprint and its named parts), its results (files, balances) and what it cost. A run lists the commits that
-it made or reused; the newest completed run decides which are current. A dataset is one way in which a named version of
-C* was made; the version itself is named by its content.
-
-This module does no input or output and knows no stage by name; it converts records to plain values and back.
+A commit is written last, so that a commit on disk means data on disk. A run lists the commits that it made or reused;
+the newest completed run decides which are current. A dataset is one way in which a named version of C* was made; the
+version itself is named by its content. This module does no input or output.
 """
 
 import dataclasses
@@ -252,7 +249,6 @@ class Dataset:
 
 
 def split_dataset_key(key: str) -> tuple[str, str, str]:
-    """Return name, version and `made` of a dataset record's key."""
     name, _, record_id = key.partition("/")
     match = _MADE.fullmatch(record_id)
     return (name, match[1], match[2]) if match else (name, record_id, "")

@@ -63,14 +63,7 @@ class ConnectionLostError(CatalogError):
 
 
 class LockHeldError(CatalogError):
-    """Another process holds a lock.
-
-    Args:
-        pid: the holder's process id; 0 if unknown.
-        host: the holder's host name; "" if unknown.
-        since: when the holder took the lock, ISO UTC; "" if unknown.
-        command: the holder's command; "" if unknown.
-    """
+    """Another process holds a lock, since when (ISO UTC) and by which command; what is unknown is 0 or ""."""
 
     def __init__(self, path: str, pid: int, host: str, since: str, command: str) -> None:
         super().__init__(path, pid, host, since, command)  # pickled as they are

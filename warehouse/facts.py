@@ -1,16 +1,8 @@
 """The index tables ("facts"), declared once, and how commits, runs and datasets become their rows.
 
-    commits        one row per commit            commit_parts   the parts of its fingerprint
-    files          its data files                commit_inputs  digests of the files that it read
-    balances       where its rows went           runs           one row per run
-    run_commits    the commits that a run used   datasets       one row per way in which a dataset version was made
-    dataset_files  the files of each of them
-
 The catalog on DuckDB, the catalog on PostgreSQL and the published snapshot have the same tables. Every key is a natural
-one, so no table needs a sequence or an autoincrement (which duckdb-engine cannot do). Times are ISO UTC text, and
-order nothing that has a number; nested values (config, counters, ...) are JSON text.
-
-This module opens no file.
+one, as duckdb-engine cannot do sequences. Times are ISO UTC text, and order nothing that has a number; nested values
+(config, counters, ...) are JSON text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -90,7 +82,6 @@ def run_summaries(run_commits: pa.Table) -> pa.Table:
 def facts_from_records(
     commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
 ) -> Facts:
-    """Return the rows of all index tables for these records."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in METADATA.tables}
     for commit in commits:
         own = commit.id

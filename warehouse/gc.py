@@ -1,21 +1,12 @@
 """Garbage collection: finds the files that nothing refers to any more, and deletes them.
 
-Kept, however old it is:
-    what a dataset version depends on: its files, the commits that list them, all commits that its run used, and those
-        from which these were made;
-    what is current: the commits of the newest completed build, and of every evaluation's newest completed run;
-    a commit of which a kept one lists a file too, as an ingest does of the parts that were read: a corpus that grows is
-        then read on from there;
-    the manifests of runs and the cards of datasets, which are small and are the history.
-Kept for some days: what unfinished runs made or used, since the same command continues from it.
-Garbage: all other commits and their data, data that no commit lists, temporary files, and the quarantine.
+Kept, however old: what a dataset version depends on (its files, the commits of its run, and those from which they were
+made), the commits of the newest completed build and of every evaluation's newest completed run, a commit of which a
+kept one lists a file, manifests of runs and cards of datasets. What unfinished runs made or used is kept for some days.
 
-Commits are deleted first, then the catalog and the snapshot follow, then data goes: whenever the process is killed, the
-worst that remains is data without a commit, which nobody reads and the next `gc` finds. Somebody who has an older
-snapshot open may find that its files are gone.
-
-The caller holds the catalog, and so its lock: no flow works in the meantime. A catalog on PostgreSQL locks nobody out,
-so there the caller checks `active_runs` first; a flow that starts in just that moment may end with an error.
+Commits are deleted first, then the catalog and the snapshot follow, then data goes: a kill leaves at worst data without
+a commit, which the next `gc` finds. The caller holds the catalog, so no flow works meanwhile; on PostgreSQL, which
+locks nobody out, it checks `active_runs` first.
 """
 
 import datetime as dt
@@ -125,9 +116,7 @@ def find_garbage(
 ) -> list[Garbage]:
     """Return the files that nothing refers to, commits first.
 
-    Args:
-        temporary_s: the age in seconds from which temporary files and data without a commit count as left by a dead
-            writer.
+    From `temporary_s` seconds on, temporary files and data without a commit count as left by a dead writer.
     """
     now = time.time() if now is None else now
     since = _since(now, unfinished_days)
@@ -166,7 +155,6 @@ def _why(commit: Commit) -> str:
 
 
 def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
-    """Return the paths in quarantine of dataset cards that have not been written again."""
     known = {dataset.key for dataset in datasets}
     found = ((path, _RECORD.match(path)) for path in store.files.walk("quarantine/datasets"))
     return {path for path, match in found if match is None or match[1] not in known}

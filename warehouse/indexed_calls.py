@@ -1,9 +1,8 @@
 """The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
 
-What decides whether a call is kept is small, about 50 bytes for each row of `facts.gains`. It is read once, and then a
-filter takes a few passes over arrays (`call_filter`); only the calls that are shown are read from files. A page begins
-after the last call of the page before, by that call's place in the order and not by its number: so every call is on one
-page. The index has the best scored call of each tool at a position; `explain` has all.
+About 50 bytes for each row of `facts.gains` are read once; a filter is then a few passes over arrays (`call_filter`),
+and only the calls that are shown are read from files. A page begins after a call's place in the order and not its
+number, so every call is on one page. Of each tool the index has the best scored call at a position.
 """
 
 import math
@@ -44,8 +43,6 @@ class CallPage:
 
 @dataclass(frozen=True, slots=True)
 class MovedCalls:
-    """Pages of the calls on which two filters disagree."""
-
     comes: CallPage  # that only the second keeps
     goes: CallPage  # ... only the first
 
@@ -109,12 +106,7 @@ class IndexedCalls:
         high: float = math.inf,
         after: CallKey | None = None,
     ) -> CallPage:
-        """Return a page of the calls.
-
-        Args:
-            outcome: only calls of this outcome under the filter; "": all.
-            after: the last call of the page before; None: this is the first page.
-        """
+        """Return the page behind a call (None: the first) of the calls of an outcome ("": any) under the filter."""
         gain, allowed, kept = self._columns.gain, self._columns.allowed(call_filter), self._kept(call_filter)
         chosen = {"": np.ones_like(kept), "kept": kept, "below_threshold": ~allowed, "outdone": allowed & ~kept}
         shown = chosen[outcome] & (gain >= low) & ((gain < high) | (high == math.inf))
@@ -123,11 +115,9 @@ class IndexedCalls:
     def draw(
         self, call_filter: CallFilter, tool: str, seed: int, without: Iterable[tuple[str, int]] = (), width: int = WIDTH
     ) -> DrawnCall:
-        """Return the next of a tool's kept calls in an order that the seed shuffles.
+        """Return the next of a tool's kept calls in a seeded order, with `width` characters of text on both sides.
 
-        Args:
-            without: document and position of calls that are passed over.
-            width: characters of text before and after the call's position.
+        Calls of the documents and positions in `without` are passed over.
         """
         passed = dict.fromkeys(without)
         kept = np.flatnonzero(self._kept(call_filter) & self._of_tool(tool))
@@ -140,7 +130,6 @@ class IndexedCalls:
         return DrawnCall(found[0] if found else None, len(kept), len(left))
 
     def _kept(self, call_filter: CallFilter) -> Mask:
-        """Return what a filter keeps; the answers to the last few filters are there."""
         found = next((kept for known, kept in tuple(self._known) if known == call_filter), None)
         if found is None:
             found = self._columns.kept(call_filter)

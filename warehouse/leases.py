@@ -1,12 +1,10 @@
 """Leases in PostgreSQL: which process works on what, when several processes share one warehouse.
 
-A lease is one row: the name of the work, a token of the process that took it, and when it ends, by the database's
-clock. A thread renews the leases of its process. A process that dies renews nothing, and another process may take over
-the lease when it has ended. The old holder notices that before it commits (`confirm`), and gives way. Leases only save
-work; correctness does not depend on them, since a commit is the same from every writer. A server that restarts is
-waited for as long as a lease lasts.
+A lease is one row: the name of the work, a token of its holder, and when it ends, by the database's clock. A thread
+renews the leases of its process; when a process dies, another may take its leases over once they have ended, which the
+old holder notices before it commits (`confirm`). Leases only save work: a commit is the same from every writer.
 
-Methods raise `CatalogError` if the database could not be used. This module does not know what the work is.
+Methods raise `CatalogError` if the database could not be used.
 """
 
 import contextlib
@@ -95,8 +93,7 @@ class Leases:
     def wait_for(self, name: str, finished: Callable[[], Result | None]) -> Lease | Result:
         """Wait until another process has finished the work or the lease is free; return the result or the lease.
 
-        Args:
-            finished: returns the result if the work is done; called before the lease is taken, and again afterwards.
+        `finished` returns the result if the work is done; it is called before the lease is taken, and again afterwards.
         """
         waits = pauses()
         while True:

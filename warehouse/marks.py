@@ -3,9 +3,8 @@
     DATA/marks/<user>.jsonl                   in a local folder: a line for each mark, appended
     DATA/marks/<user>/<time>-<random>.jsonl   on a URL: an object for each batch, as objects cannot grow
 
-A mark names its call by what it is and not by a version or a commit, so it holds wherever this call occurs. Of one
-user's marks on one call the last one counts; `none` takes back what was said. A batch is on the disk when `add_marks`
-returns. If the process dies before, at most its last line is torn; the next batch begins on a line of its own.
+A batch is on the disk when `add_marks` returns. If the process dies before, at most its last line is torn; the next
+batch begins on a line of its own.
 """
 
 import datetime as dt
@@ -60,8 +59,7 @@ class Mark:
 def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Mark]:
     """Add a batch of a user's marks; return them.
 
-    Raises:
-        StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
+    A StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
     """
     name = quote(user.strip(), safe="", errors="replace").replace(".", "%2E")
     if not name or len(name) > _MOST_BYTES:

@@ -1,10 +1,5 @@
 """Small records beside the commits: prompts of builds, finished trainings, certificates of accuracies, and exports.
 
-    DATA/prompts/<tool>-<digest>.json       a prompt's text; commits of `sample` refer to it by its digest
-    DATA/trainings/<job>.json               the inputs and results of a training; its checkpoint lies elsewhere
-    DATA/certificates/<evaluation>.json     which of the items stand in the training's texts, and the accuracy without
-    DATA/exports/<id>.json                  what was exported, and where its files lie
-
 Writers raise `StoreError` if a name is unsafe or the disk is full. This module does not know what a prompt or a recipe
 means.
 """
@@ -104,15 +99,12 @@ def write_prompt(store: Store, tool: str, digest: str, text: str) -> None:
 
 
 def write_training(store: Store, training: Training) -> None:
-    """Write or replace a training's record."""
-    path = f"trainings/{check_name('training', training.job)}.json"
-    store.write_json(path, dataclasses.asdict(training))
+    store.write_json(f"trainings/{check_name('training', training.job)}.json", dataclasses.asdict(training))
 
 
 def write_certificate(store: Store, certificate: Certificate) -> None:
-    """Write or replace the certificate of an evaluation."""
-    path = f"certificates/{check_name('evaluation', certificate.evaluation)}.json"
-    store.write_json(path, dataclasses.asdict(certificate))
+    name = check_name("evaluation", certificate.evaluation)
+    store.write_json(f"certificates/{name}.json", dataclasses.asdict(certificate))
 
 
 def write_export(store: Store, export: Export) -> str:
@@ -124,7 +116,6 @@ def write_export(store: Store, export: Export) -> str:
 
 
 def exports(store: Store) -> dict[str, Export]:
-    """Return the readable records of exports by id."""
     found = ((name, store.read_json(f"exports/{name}.json")) for name in sorted(store.names("exports")))
     return {name: Export(**{**value, "files": tuple(value["files"])}) for name, value in found if value is not None}
 
@@ -149,7 +140,6 @@ def trainings(store: Store) -> list[dict[str, Any]]:
 
 
 def prompts_table(store: Store) -> pa.Table:
-    """Return the prompts whose text is stored (tool, digest, text)."""
     return pa.Table.from_pylist(list(store.records("prompts")), _PROMPTS)
 
 

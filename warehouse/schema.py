@@ -1,8 +1,7 @@
 """The columns of every stage's table, and which stage fills which table (`STAGES`).
 
-A stage that is not in `STAGES` may have a table all the same: it has the stage's name and the columns that the stage
-writes. The columns mirror the method's records, which this package does not import: it knows tables, not what a loss
-is. `rejects` belongs to no stage: any stage may reject rows. `assemble` fills a second table, `call_outcomes`.
+A stage that is not in `STAGES` may have a table all the same: it has the stage's name and the columns that it writes.
+Any stage may reject rows (`rejects`); `assemble` fills a second table, `call_outcomes`.
 """
 
 from collections.abc import Sequence
@@ -109,8 +108,6 @@ _GROUNDED_ANSWERS = columns(
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """What the warehouse knows about a stage."""
-
     name: str
     table: str
     schema: pa.Schema

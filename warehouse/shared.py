@@ -1,11 +1,8 @@
 """A PostgreSQL database that several flow processes share: which schema belongs to which data folder.
 
-One database serves any number of data folders. Each has a random name, which is stored beside its commits in
-`identity.json`, and its tables are in the schema of that name. So two hosts that reach the same data find the same
-tables, whatever path or URL they use, and two data folders never mix. This module knows no table.
-
-A server that restarts is waited for: calls that open a connection meanwhile wait (`wait_for_server`), and transactions
-that it cut begin again (`again_if_lost`).
+Each data folder has a random name, stored beside its commits in `identity.json`; its tables are in the schema of that
+name, by whatever path or URL a host reaches the data. A server that restarts is waited for (`wait_for_server`), and
+transactions that it cut begin again (`again_if_lost`).
 """
 
 import contextlib
@@ -82,7 +79,6 @@ def again_if_lost(method: Callable[Concatenate[Self_, P], T]) -> Callable[Concat
 
 
 def database_error(what: str, error: sa.exc.SQLAlchemyError) -> CatalogError:
-    """Return the error that says what could not be used, and why."""
     lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
     return (ConnectionLostError if lost else CatalogError)(f"{what} could not be used: {error_line(error)}")
 
@@ -101,12 +97,8 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 def connect_schema(url: str, store: Store, wait_s: float = LEASE_S, *, wait_now: bool = False) -> sa.Engine:
     """Return an engine for the schema of a store, which is created with the store's name if there is none.
 
-    Args:
-        wait_now: wait for the server at this first connection as well; else an URL with a slip is an error at once.
-
-    Raises:
-        CatalogError: the database could not be used.
-        StoreError: the store could not be read or written.
+    With `wait_now` this first connection waits for the server as well; else an URL with a slip is an error at once.
+    Raises CatalogError or StoreError if the database or the store could not be used.
     """
     first = open_database(url)
     if wait_now:

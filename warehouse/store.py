@@ -30,8 +30,6 @@ from warehouse.files.encoding import INVALID, check_data, decode_parquet, decode
 from warehouse.files.remote import open_files, public_url
 from warehouse.schema import REJECTS, STAGES, conform
 
-__all__ = ["Store"]
-
 _log = logging.getLogger(__name__)
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")  # in the name of a folder
@@ -135,8 +133,7 @@ class Store:
     def is_unaltered(self, file: DataFile, since: float) -> bool:
         """Return whether a data file has its full size and, judging by its times, has not been altered.
 
-        Args:
-            since: seconds since 1970; only a file that was changed later is read, once, to compare its digest.
+        A file that was changed later than `since` (seconds since 1970) is read, once, to compare its digest.
         """
         stat = self.files.stat(file.path)
         if stat is None or stat[0] != file.bytes:
@@ -152,8 +149,7 @@ class Store:
     # Commits.
 
     def commit(self, commit: Commit) -> Commit:
-        """Write a commit, unless the shard has an intact one; return the one that stands. The data must be there
-        already.
+        """Write a commit, unless the shard has an intact one; return the one that stands. The data must be there.
 
         If two processes compute one shard, the first commit stands; `gc` deletes what the other process wrote.
 
@@ -217,10 +213,9 @@ class Store:
             return None
 
     def quarantine(self, commit: Commit) -> dict[str, str]:
-        """Move a commit and its damaged data files aside, so that the shard is computed again.
+        """Move a commit and its damaged data files aside, to be computed again; return path -> what is wrong with it.
 
         The commit goes first: without it nobody reads the data. What another process has repaired meanwhile stays.
-        Return path -> what is wrong with it; nothing, if nothing is damaged any more.
         """
         damaged = self.damage(commit)
         if not damaged or self.read_commit(commit.key) != commit:

@@ -1,9 +1,7 @@
 """How the stored scores were made, and what two filters of them yield: which calls would come and go.
 
-Every call with a response is stored with its score, whatever its gain, so every tau_f can be tried from the floor on
-below which scores are not complete (0 nats, unless the build set more). Fewer positions (a smaller k, a larger
-tau_s) are a part of what was sampled; more positions or more draws need the model. The limit on examples per tool is
-not applied.
+Scores are stored whatever their gain, so every tau_f from their floor on can be tried (0 nats, unless the build set
+more). More positions or more draws need the model. The limit on examples per tool is not applied.
 """
 
 import json
@@ -47,7 +45,6 @@ class WhatIf:
 
 
 def stored_scores(path: str | Path) -> StoredScores:
-    """Return how the current scores were made."""
     with open_snapshot(path) as connection:
         configs = rows_in(connection, _SQL["configs"])
         runs = rows_in(connection, _SQL["newest_run"])

@@ -1,7 +1,6 @@
-"""Answers the jobs that `certify` gives to a program of another environment. It imports the standard library alone.
+"""Answers the jobs that `certify` gives to a program of another environment, with the standard library alone.
 
-A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs. The program
-writes one JSON object: versions of packages and, for each job in order, rows or the error that it met.
+A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]  # a job -> {"rows": [...], 
 
 
 def answer_jobs(package: str, answer: Answer) -> None:
-    """Answer the jobs of the file that is the first argument; write the answers to the second.
+    """Answer the jobs of the file that is the first argument; write the answers to the second, with versions.
 
-    Args:
-        package: its version is written with the answers, and that of transformers.
-        answer: answers one job. What it raises is that job's error: a loader may raise anything.
+    What `answer` raises is that job's error: a loader may raise anything.
     """
     jobs, out = Path(sys.argv[1]), Path(sys.argv[2])
     answers = []
@@ -45,6 +42,5 @@ def collated_rows(rows: Any, collate: Callable[[list[Any]], Any]) -> list[dict[s
 
 
 def rows_of_batch(batch: Any) -> list[dict[str, list[int]]]:
-    """Return the rows of a collated batch, with their padding."""
     columns = [batch[name].tolist() for name in _COLUMNS]
     return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]

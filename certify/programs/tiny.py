@@ -16,7 +16,6 @@ def load_tokenizer(folder: str) -> Any:
 
 
 def tiny_model(tokenizer: Any) -> Any:
-    """Return a model in Llama's form for the tokens of a tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -10,7 +10,6 @@ from tiny import load_tokenizer
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows of the batches, in the order of the file."""
     from axolotl.utils.collators import DataCollatorForSeq2Seq
     from axolotl.utils.data import prepare_datasets
     from axolotl.utils.dict import DictDefault

@@ -9,7 +9,6 @@ from jobs import answer_jobs
 
 
 def read(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a file as `datasets` has them."""
     from datasets import load_dataset, load_from_disk
 
     if job["how"] == "folder":

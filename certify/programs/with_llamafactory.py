@@ -25,7 +25,6 @@ def without_sounds() -> None:
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows of the batches, in the order of the file."""
     without_sounds()
     from llamafactory.data import SFTDataCollatorWith4DAttentionMask, get_dataset, get_template_and_fix_tokenizer
     from llamafactory.hparams import get_train_args

@@ -73,7 +73,7 @@ def write_version(
     dataset = replace(dataset, texts=count_texts(ledger.store, dataset, snapshot, mask_pii=mask_pii))
     dataset = ledger.store.write_dataset(replace(dataset, made=made_id(dataset, run)))
     ledger.run = replace(run, dataset=dataset.key)
-    ledger.catalog.record_dataset(dataset)
+    ledger.catalog.record(datasets=[dataset])
     return dataset
 
 

@@ -156,7 +156,7 @@ class Ledger:
             self._record_commits()
             self.run = replace(self.run, commits=keys, state=state, finished=ended)
             self.store.write_run(self.run)
-            self.catalog.record_run(self.run)
+            self.catalog.record(runs=[self.run])
 
     @contextmanager
     def own_snapshot(self) -> Iterator[Path]:

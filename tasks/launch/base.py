@@ -1,8 +1,7 @@
 """What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
-A launcher starts one program, once per process, on the machines it knows, and writes the program's output to `log.txt`
-in the job folder. It writes no stop file: to end a job gently the caller writes that file and waits; `cancel` ends it
-at once. A launcher's own files lie in the job folder's `launch/`; the program's exit code, if recorded, in `exit`.
+The program's output goes to `log.txt` in the job folder, its exit code, if recorded, to `exit`, a launcher's own files
+to `launch/`. To end a job gently the caller writes the stop file and waits; `cancel` ends it at once.
 """
 
 import json
@@ -106,18 +105,10 @@ class Launcher(Protocol):
         """
 
     def state(self, handle: str) -> tuple[JobState, str]:
-        """Return the job's state, and a short detail such as `exit code 1` or `PENDING (Resources)`.
-
-        Raises:
-            LostError: the state cannot be read now, e.g. the queue does not answer; try again.
-        """
+        """Return the job's state, and a short detail such as `exit code 1`; a LostError: it is not known now."""
 
     def cancel(self, handle: str) -> None:
-        """End the job at once, and whatever a failed job has left running. Call it before another attempt.
-
-        Raises:
-            LaunchError: it could not be ended, or not on every machine.
-        """
+        """End the job, and what a failed one has left running, before another attempt; or raise a LaunchError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +132,6 @@ class BaseLauncher:
         return {"PYTHONUNBUFFERED": "1", **device.get(self.accelerator, {}), **defaults, **self.environment}
 
     def exports(self) -> str:
-        """Return shell lines that export the variables of every rank."""
         return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.variables().items())
 
     def gpus_to_request(self, gpus_per_node: int, processes: int) -> int:
@@ -173,9 +163,7 @@ class BaseLauncher:
     def run(self, *argv: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
 
-        Raises:
-            UsageError: there is no such command.
-            LostError: it did not answer within `timeout` seconds.
+        A UsageError: there is no such command; a LostError: it did not answer within `timeout` seconds.
         """
         variables = {name: value for name, value in environment().items() if not name.startswith(_NOT_PASSED_ON)}
         options: dict[str, Any] = {"env": {**variables, "LC_ALL": "C"}, "timeout": timeout, "stdin": subprocess.DEVNULL}

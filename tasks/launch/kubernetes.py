@@ -1,10 +1,8 @@
 """The launcher for Kubernetes: an indexed Job, with one pod per node.
 
-The container's main process is a shell that copies the program's output to the log in the job folder and exits with
-the program's exit code. The first pod writes its address into the job folder, where the others wait for it. When a pod
-must end, a hook writes the job's stop file and waits, so that the program can save a checkpoint within the grace
-period. When several machines append to one file on NFS, lines get lost; so only the first node writes to `log.txt`, and
-node 3, for example, to `log-3.txt`.
+A shell copies the program's output to the log in the job folder and exits with its exit code. The first pod writes its
+address into the job folder, where the others wait for it. When a pod must end, a hook writes the job's stop file and
+waits. As lines get lost when several machines append to one file on NFS, node 3, for example, writes to `log-3.txt`.
 """
 
 import importlib
@@ -115,11 +113,7 @@ class KubernetesLauncher(BaseLauncher):
                 ask("delete_namespaced_custom_object", **options)
 
     def _manifest(self, request: LaunchRequest) -> dict[str, Any]:
-        """Return the Job: one pod per node, and no retries, as those are up to the caller.
-
-        Raises:
-            UsageError: a setting is missing, or the job folder does not lie on the claim.
-        """
+        """Return the Job: one pod per node, and no retries, as those are up to the caller; or raise a UsageError."""
         if not self.image or not self.claim:
             raise UsageError("name the container `image` and the PersistentVolumeClaim `claim` with the data folder")
         root = Path(self.local_root or self.mount_path)
@@ -143,7 +137,6 @@ class KubernetesLauncher(BaseLauncher):
         }
 
     def _pod(self, request: LaunchRequest, folder: str) -> dict[str, Any]:
-        """Return the pods' spec; `folder` is the job folder's path in a pod."""
         options = [f"--nnodes={self.nodes}", f"--nproc-per-node={request.processes}", "--node-rank=$(NODE_RANK)"]
         torchrun = [request.python, "-m", "torch.distributed.run", *options, "--master-port=29500"]
         program = [_escape(word) for word in (*request.program, folder)]
@@ -193,10 +186,8 @@ def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
 
-    It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line.
-
-    Raises:
-        UsageError: the client is not installed, or no cluster is configured.
+    It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line. A
+    UsageError: the client is not installed, or no cluster is configured.
     """
     try:
         names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"
@@ -286,13 +277,11 @@ def _explain_failure(ask: _Ask, namespace: str, pods: list[dict[str, Any]]) -> s
 
 
 def _container_states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """Return the states of one kind, such as `waiting`, of a pod's containers."""
     states = [status.get("state", {}).get(kind) for status in pod["status"].get("containerStatuses") or []]
     return [state for state in states if state]
 
 
 def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
-    """Return the state of a job that has not ended: it is pending as long as one of its pods is."""
     if not pods:
         return JobState.PENDING, "no pod yet"
     for pod in pods:

@@ -1,8 +1,7 @@
 """Processes of this machine that outlive the process which started them, and that a new process finds again.
 
-A command runs in a session of its own, under a short shell script that records its exit code in the job folder. All
-processes of a job carry the job's mark in their environment. So they are recognised even if a process id has since been
-given to another process, or a child has left its parent's process group as torchrun's workers do.
+A command runs in a session of its own, under a shell script that records its exit code. All processes of a job carry
+its mark in their environment, by which they are recognised even if a process id has been given to another process.
 """
 
 import contextlib
@@ -71,11 +70,8 @@ class ProcessLauncher(BaseLauncher):
     def start(self, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str) -> str:
         """Start a command in the job folder, with variables besides those of this process; return the job's handle.
 
-        Its output is appended to `log.txt`, its exit code will be in `exit`. The mark must be this job's alone.
-
-        Raises:
-            UsageError: there is no such command.
-            LaunchError: the process cannot be started, or the log cannot be written.
+        Its output is appended to `log.txt`, its exit code will be in `exit`. The mark must be this job's alone. A
+        UsageError: there is no such command; a LaunchError: it cannot be started, or the log cannot be written.
         """
         inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
         inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}
@@ -149,7 +145,6 @@ def _check_host(record: Mapping[str, Any]) -> None:
 
 
 def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
-    """Return the job's final state from its file `exit`; None if there is none."""
     code = ended(record["folder"], record["mark"])
     if code is None:
         return None

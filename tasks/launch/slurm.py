@@ -1,9 +1,8 @@
 """The launcher for Slurm: a batch script in the job folder, submitted with sbatch and followed with squeue and sacct.
 
-Each node runs one torchrun, which meets the others on the first node. When the time limit is near, Slurm sends the
-batch shell SIGTERM, and the script writes the job's stop file. So the ranks have until the limit to save a checkpoint;
-after a signal, torchrun would give them only 30 s. Clusters without accounting work as well: the script records its
-exit code in the job folder.
+Each node runs one torchrun. When the time limit is near, Slurm sends the batch shell SIGTERM, and the script writes the
+job's stop file, so that the ranks have until the limit to save a checkpoint. Clusters without accounting work as well:
+the script records its exit code in the job folder.
 """
 
 import shlex
@@ -86,7 +85,6 @@ class SlurmLauncher(BaseLauncher):
     poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
-        """Return the batch script, and the command that submits it."""
         return f"# launch/job.sbatch\n{self._script(request)}\n# command\n{shlex.join(_sbatch(request))}\n"
 
     def submit(self, request: LaunchRequest) -> str:
@@ -123,14 +121,12 @@ class SlurmLauncher(BaseLauncher):
             raise LaunchError(f"scancel failed: {_last_error(completed.stderr)}")
 
     def _squeue(self, cluster: str, *options: str) -> list[list[str]]:
-        """Return two fields of each job that squeue lists, which are none that Slurm has forgotten."""
         completed = self.run("squeue", "--noheader", *_cluster_option(cluster), *options)
         if completed.returncode != 0 and _UNKNOWN not in completed.stderr.lower():
             raise LostError(f"squeue does not answer: {_last_error(completed.stderr)}")
         return _fields(completed.stdout)
 
     def _read_accounting(self, record: dict[str, Any]) -> tuple[JobState, str] | None:
-        """Return a job's end from accounting; None if there is no accounting, or it does not know of the end yet."""
         options = [*_cluster_option(record["cluster"]), f"--jobs={record['job']}", "--format=State,ExitCode"]
         try:
             completed = self.run("sacct", "--allocations", "--noheader", "--parsable2", *options)
@@ -176,12 +172,10 @@ def _cluster_option(cluster: str) -> list[str]:
 
 
 def _fields(text: str) -> list[list[str]]:
-    """Return the two fields of each line that has any; a line such as a cluster's name has none."""
     return [line.strip().split("|", 1) for line in text.splitlines() if "|" in line]
 
 
 def _job_state(slurm_state: str) -> JobState:
-    """Translate a state such as `CANCELLED by 1000`."""
     return _STATES.get(slurm_state.partition(" ")[0].rstrip("+"), JobState.RUNNING)
 
 
@@ -190,7 +184,6 @@ def _format_state(state: str, detail: str) -> str:
 
 
 def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, str] | None:
-    """Return a job's end from squeue's fields, or else from the exit code that its script recorded."""
     if jobs:
         word, reason = jobs[0]
         if _job_state(word) is JobState.CANCELLED:
@@ -203,6 +196,5 @@ def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, 
 
 
 def _last_error(text: str) -> str:
-    """Return the last line of an error message, without the command's name."""
     line = last_line(text)
     return line.partition("error: ")[2] or line or "it gave no reason"

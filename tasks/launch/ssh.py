@@ -91,7 +91,6 @@ class SshLauncher(ProcessLauncher):
     poll_s: ClassVar[float] = 1.0
 
     def preview(self, request: LaunchRequest) -> str:
-        """Return the files that would be written, and the command that runs them."""
         parts = [f"# launch/{name}\n{text}" for name, text in self._files(request, "JOB").items()]
         return "\n".join([*parts, f"# command\n{shlex.join(_command(request.folder, 'run'))} >>{LOG} 2>&1\n"])
 
@@ -118,7 +117,6 @@ class SshLauncher(ProcessLauncher):
             raise LaunchError(f"the job may still run on a node that could not be reached: {reason}")
 
     def _files(self, request: LaunchRequest, mark: str) -> dict[str, str]:
-        """Return the scripts in `launch/`. Two jobs on one node seldom share a port."""
         self.check_plain("job folder", str(request.folder))
         nodes, launch = self._nodes(request), request.folder / "launch"
         start, end = ["env", f"{NODE_MARK}={mark}", "sh", f"{launch}/node.sh"], ["sh", f"{launch}/end-node.sh", mark]
@@ -144,7 +142,6 @@ class SshLauncher(ProcessLauncher):
         }
 
     def _ssh(self, *words: str) -> list[str]:
-        """Return the ssh command of further options, a node and what to run there. Of two options the first counts."""
         return ["ssh", "-oBatchMode=yes", *shlex.split(self.ssh_args), "-oServerAliveInterval=30", *words]
 
     def _nodes(self, request: LaunchRequest) -> dict[str, int]:
@@ -161,7 +158,6 @@ class SshLauncher(ProcessLauncher):
         return nodes
 
     def _check_nodes(self, request: LaunchRequest) -> None:
-        """Raise a LaunchError unless every node can be reached, sees the job folder and has the interpreter."""
         folder, python = request.folder, shlex.quote(request.python)
         script = f"test -d {folder} || exit 91; command -v {python} >/dev/null || exit 92"
 

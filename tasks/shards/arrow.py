@@ -30,8 +30,6 @@ from warehouse.schema import CALL_OUTCOMES, REJECTS, TABLES, stage_facts
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
-    """A query with its item's id and the keys of the tools that are right for it."""
-
     item_id: str
     query: Query
     right: tuple[str, ...]
@@ -97,7 +95,6 @@ def evaluation_table(
 
 
 def with_masked_texts(table: pa.Table) -> pa.Table:
-    """Return a table in whose texts e-mail addresses and telephone numbers are masked."""
     at = table.schema.get_field_index("text")
     return table.set_column(at, table.schema.field(at), pa.array(map(masked, table["text"].to_pylist()), pa.string()))
 
@@ -121,7 +118,6 @@ def drawn_of(table: pa.Table) -> list[DrawnCall]:
 
 
 def parsed_calls_of(table: pa.Table) -> list[DrawnCall]:
-    """Return the draws that are well-formed calls of the tool."""
     return [call for call in drawn_of(table) if call.outcome == "ok"]
 
 

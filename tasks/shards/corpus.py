@@ -58,7 +58,6 @@ def _kept(place: Path) -> dict[str, _Entry]:
 
 
 def _digested(files: list[Path], store: Store) -> dict[Path, _Entry]:
-    """Return what is known of each file, after those were read that are new or changed."""
     stamps = {file: (stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]}
     paths = {file: str(file.absolute()) for file in files}
 
@@ -93,8 +92,6 @@ def _digest_block(block: tuple[Path, int]) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """A part of a build's corpus, and how it is read."""
-
     run_id: str
     data: str
     corpus: str

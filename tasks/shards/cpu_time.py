@@ -1,8 +1,7 @@
 """CPU seconds of a shard: those of its own thread, and those that the model's thread spent for it.
 
-A shard's seconds on the clock grow with the machine's other work, so a run's cost is predicted from CPU time.
-Threads that a library starts for itself, such as OpenMP's helpers or a tool's, are not counted: with one thread for the
-model, nothing but the tools is missing.
+Seconds on the clock grow with the machine's other work, so a run's cost is predicted from CPU time. Threads that a
+library starts for itself, such as OpenMP's helpers or a tool's, are not counted.
 """
 
 import threading

@@ -1,9 +1,8 @@
-"""The model of a process that runs shards: a single thread uses it, for one shard at a time.
+"""The model of a process that runs shards, its only one: a single thread uses it, for one shard at a time.
 
 On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. If the teams have more threads
 than there are cores, waiting threads sleep and wake at every operation instead of spinning, and small models take twice
-as long. Loading a model computes as well. This module also keeps the process's one loaded model. It does not know what
-shards ask of the model.
+as long. Loading a model computes as well.
 """
 
 from __future__ import annotations
@@ -80,11 +79,7 @@ class _ModelThread:
         self._thread: threading.Thread | None = None
 
     def result(self, job: _Job, *, finishing: bool, waited: OnWait | None = None, counted: bool = True) -> Any:
-        """Run a job and return its result; jobs submitted by the model's thread itself run at once.
-
-        Args:
-            counted: whether its CPU seconds are those of the requesting shard.
-        """
+        """Run a job and return its result, at once for the model's thread; `counted`: its CPU time is the shard's."""
         if threading.current_thread() is self._thread:
             job.run()
             return job.future.result()
@@ -160,12 +155,9 @@ class ModelLease:
 
 
 def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, waited: OnWait | None = None) -> Result:
-    """Run a job in the thread of this process that uses the model, and return its result.
+    """Run a job, which must not wait for another shard, in the thread that uses the model; return its result.
 
-    Args:
-        work: the job; it must not wait for another shard.
-        finishing: whether it finishes a shard's work; such jobs go before those that begin one.
-        waited: called with the seconds spent waiting for others.
+    Jobs that are `finishing` a shard's work go before those that begin one; `waited` is told the seconds of waiting.
     """
     return _THREAD.result(_Job(work), finishing=finishing, waited=waited)  # type: ignore[no-any-return]
 
@@ -218,10 +210,8 @@ class _HeldScan(ScanWrapper[Scan]):
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        def drawn() -> list[Draw]:
-            return self.inner.draw(requests, max_tokens=max_tokens, temperature=temperature, name=name, begin=begin)
-
-        return self._do(drawn)
+        draw = partial(self.inner.draw, requests, max_tokens=max_tokens, temperature=temperature)
+        return self._do(partial(draw, name=name, begin=begin))
 
 
 @dataclass(slots=True, eq=False)

@@ -2,8 +2,7 @@
 
     python -P -m tasks.shards.reading < the pickled parts
 
-It ends before its next part if the process that started it is gone. What it could not read `ingest` tries again, which
-then says why.
+What it could not read `ingest` tries again, which then says why.
 """
 
 import os

@@ -1,16 +1,9 @@
 """A shard done once more, though nothing that it depends on has changed: transient failures of a tool, retried.
 
-Commits are immutable, so the earlier commit stays as it is, and another one follows it. The part `follows` of its
-fingerprint is the earlier one's fingerprint, and the earlier one's data is among its inputs. So the commits of a shard
-form a chain from which every build, whether it asks again or not, takes the last: what was mended once stays mended.
-Two flows that follow up the same commit at the same time compute one shard, with one key and one claim.
-
-    part-00000-a1b2   follows nothing     7 failures transient
-    part-00000-c3d4   follows a1b2...     2 failures transient
-    part-00000-e5f6   follows c3d4...     0: nothing can follow it
-
-A run follows a commit up only if the commit was there before the run began. So within a run a shard has one result,
-even if its task is run twice. Only a commit with transient failures is looked behind: the others cost no reading.
+The earlier commit stays, and another one follows it: the part `follows` of its fingerprint is the earlier one's
+fingerprint. Every build, whether it asks again or not, takes the last of such a chain; two flows that follow up the
+same commit compute one shard, with one key. A run follows up only commits from before it began, so within a run a shard
+has one result. Only commits with transient failures are looked behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Skip, take the lease, run, commit, notify: the one place where idempotence happens, for every stage.
 
-A shard's result is named by a fingerprint of all it depends on (`ShardSpec`). If its commit exists and its data is
-intact, nothing is done; otherwise the stage runs, its data is written, and the commit last. A process killed at any
-moment therefore leaves either a finished shard or one to be done again.
+If the commit of a shard's fingerprint (`ShardSpec`) exists and its data is intact, nothing is done; otherwise the stage
+runs, its data is written, and the commit last: a kill leaves a finished shard or one to be done again.
 """
 
 import datetime as dt
@@ -127,13 +126,11 @@ def run_shard(
 ) -> ShardResult:
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
-    Args:
-        leases: which process works on which shard, if several share the store; this one waits for another's shard.
+    If several processes share the store, `leases` say who works on which shard; another's shard is waited for.
 
     Raises:
         ConservationError: the rows do not add up; nothing is committed.
-        StoreError: the data could not be written.
-        CatalogError: the leases' database could not be used.
+        StoreError, CatalogError: the data could not be written, or the leases' database not be used.
     """
     if leases is None:
         result = _finished(store, spec.key) or _commit(store, _run(store, spec, run_id, run))
@@ -161,7 +158,6 @@ def _leased(
 
 
 def _finished(store: Store, key: CommitKey) -> ShardResult | None:
-    """Return a shard whose commit exists and whose data is intact; set a damaged one aside."""
     commit = store.read_commit(key)
     if commit is None:
         return None
@@ -172,7 +168,6 @@ def _finished(store: Store, key: CommitKey) -> ShardResult | None:
 
 
 def _run(store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput]) -> Commit:
-    """Run the stage and write its data; return the commit to be written after it."""
     start, cpu, key = time.perf_counter(), CpuTime(), spec.key
     writer = ShardWriter(store, key)
     _ACTIVE[writer] = ActiveShard(key.stage, key.tool, key.shard, time.monotonic())
@@ -208,6 +203,5 @@ def _commit(store: Store, commit: Commit) -> ShardResult:
 
 
 def result_of(commit: Commit, *, skipped: bool) -> ShardResult:
-    """Return the reference to a shard that a commit says is finished."""
     files = tuple(file for file in commit.files if file.is_result)
     return ShardResult(commit.key, files, commit.balances, commit.seconds, skipped)

@@ -1,7 +1,6 @@
 """What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
 
-A stage names what its rows depend on (config, digests, the files of the stages it reads) and has a plain function from
-those to a table and row counts. `tasks.shards.run_shard` does all else.
+It names what its rows depend on, and has a plain function from those to a table and row counts.
 """
 
 from collections import Counter
@@ -123,7 +122,6 @@ class Stage(Generic[Spec]):
         return stage in self.reads and (not tool or other in ("", tool) or stage in self.across)
 
     def shard_spec(self, inputs: Inputs[Spec]) -> ShardSpec:
-        """Return what a shard's result depends on; its `key` contains the fingerprint."""
         files = tuple(file for name in self.reads for file in inputs.files.get(name, ()))
         parts: dict[str, str] = {}
         settings: dict[str, Any] = {}
@@ -164,15 +162,13 @@ def at_depth(stage: str, depth: int) -> str:
 def count_rows(unit: str, outcomes: Iterable[str], kept: str) -> RowCounts:
     """Count rows by what became of each: `kept`, or the reason why it was dropped."""
     counts = Counter(outcomes)
-    total = counts.total()
-    return RowCounts(unit, total, counts.pop(kept, 0), dropped=dict(sorted(counts.items())))
+    return RowCounts(unit, counts.total(), counts.pop(kept, 0), dropped=nonzero(counts))
 
 
 def count_failed(unit: str, problems: Iterable[str]) -> RowCounts:
     """Count rows by what failed with each; "" is kept."""
     counts = Counter(problems)
-    total = counts.total()
-    return RowCounts(unit, total, counts.pop("", 0), failed=dict(sorted(counts.items())))
+    return RowCounts(unit, counts.total(), counts.pop("", 0), failed=nonzero(counts))
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:

@@ -1,21 +1,12 @@
 """A cache of tool responses, shared by runs and hosts.
 
 It stores nothing itself: a tool's known answers are the rows of all commits of `execute` whose tool and config have the
-same fingerprints. A damaged file is ignored. Of every distinct question 16 bytes are held: where its answer is.
+same fingerprints. Of every distinct question 16 bytes are held: where its answer is.
 
-A process reads each commit once. It is given its own commits directly (`committed`) and finds others by listing them.
-The more commits there are, the less often they are listed, so that the work grows linearly with the shards. If a commit
-is found late, the only cost is that the tool is called again.
-
-    | result of a call                                 | a later run           | with `--answers stored`      |
-    |--------------------------------------------------|-----------------------|------------------------------|
-    | a response, a failure that is the tool's own     | uses it               | uses it                      |
-    | the same of a tool that asks others (`ttl_s`)    | uses a response while | uses it, however old         |
-    |                                                  | it lasts, no failure  |                              |
-    | a transient failure: timeout, crashed, ...       | asks again            | uses it if there is no other |
-
-A reused response keeps its age: a commit records the time of its oldest answer (`answered`). Finished shards are not
-run again, whatever the age of their answers.
+Responses, and failures that are the tool's own, are reused. Of a tool that asks others (`ttl_s`) only responses are,
+while they last; transient failures (timeout, crashed, ...) are asked again. Where nothing may be asked (`--answers
+stored`), all of these are used, the last if there is no other. A reused response keeps its age: a commit records the
+time of its oldest answer.
 """
 
 import datetime as dt
@@ -91,7 +82,6 @@ class _Index:
         self.pieces.append(piece)
 
     def unseen(self, questions: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return for each question whether it is missing from the index.  (n,) -> (n,)"""
         out = np.ones(len(questions), dtype=np.bool_)
         for piece in self.pieces:
             at = np.minimum(np.searchsorted(piece.questions, questions), len(piece.questions) - 1)
@@ -99,7 +89,6 @@ class _Index:
         return out
 
     def places(self, questions: NDArray[np.uint64]) -> Iterator[tuple[int, int, int]]:
-        """Yield (number of the question, file, row) of every answer to one of these questions.  (n,)"""
         for piece in self.pieces:
             first = np.searchsorted(piece.questions, questions, "left")
             last = np.searchsorted(piece.questions, questions, "right")
@@ -130,8 +119,7 @@ class ToolCache:
     def recall(self, questions: Iterable[Question], *, offline: bool = False) -> Recalled:
         """Return the known answers to these questions; of several, the newest.
 
-        Args:
-            offline: no tool may be called, so use answers that are too old, and transient failures, as well.
+        With `offline` no tool may be called, so answers that are too old, and transient failures, are used as well.
         """
         with self._lock:
             self._look(at_once=offline)  # offline, an answer that is not found cannot be had
@@ -147,7 +135,6 @@ class ToolCache:
         self._own.append(commit_id)
 
     def _look(self, *, at_once: bool) -> None:
-        """Read new commits: this process's own, and others' if `at_once` or if a listing is due."""
         self._take([self._own.popleft() for _ in range(len(self._own))])
         self._until_listing -= 1
         if self._until_listing > 0 and not at_once:

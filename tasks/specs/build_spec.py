@@ -1,8 +1,4 @@
-"""A build's parameters, in plain values that travel to workers, and the resources those name.
-
-A worker gets names and digests, never a model or a table; it loads what
-they name once a process. It does not know who started it.
-"""
+"""A build's parameters, in plain values that travel to workers, and the resources those name, loaded once a process."""
 
 from __future__ import annotations
 
@@ -79,9 +75,7 @@ class BuildSpec:
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
     rates: Mapping[str, float] = field(default_factory=dict)  # tool -> rate of false discoveries to find tau_f for
-    stop_when_full: bool = (
-        False  # a tool is annotated until it has `assemble.max_examples`; see `tasks.specs.example_limit`
-    )
+    stop_when_full: bool = False  # once a tool has `assemble.max_examples`; see `tasks.specs.example_limit`
     offline: bool = False  # tools are not called: only what they answered before is used
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": not distinguished
@@ -106,10 +100,7 @@ _leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root o
 def leases_of(store: Store) -> Leases | None:
     """Return who is at work on what in a store that several machines share, connected once a process; else None.
 
-    A dry run needs no lease.
-
-    Raises:
-        CatalogError: the database cannot be reached.
+    A dry run needs no lease. A CatalogError: the database cannot be reached.
     """
     url = shared_catalog()
     if url is None or isinstance(store.files, OverlayFiles):
@@ -182,11 +173,7 @@ _pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the
 def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
     """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
 
-    Args:
-        timeout_s: seconds a call may take, unless the tool's limits say so.
-
-    Raises:
-        ToolError: the tool asks for processes and cannot be pickled.
+    A call may take `timeout_s`, unless the tool's limits say so. A ToolError: it cannot be pickled for its processes.
     """
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:

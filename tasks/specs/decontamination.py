@@ -1,11 +1,7 @@
 """The benchmarks that a corpus must not hold: which files were named, and what finds their items.
 
-    svamp=PATH       items of a task, read as `evaluate` reads them
-    SVAMP.json       the same, where the file's name begins with the task's
-    small-world      a task's own items
-    notes.txt        any other text file: each line is an item
-
-Workers are given names and a digest of the items' texts, and read the files themselves.
+A name is `svamp=PATH` (items of a task), `SVAMP.json` (the same), `small-world` (a task's own items), or any other text
+file, of which each line is an item. Workers are given names and a digest of the items, and read the files themselves.
 """
 
 import threading
@@ -26,8 +22,6 @@ _LINES = ".txt"
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkFile:
-    """A benchmark by its name in reasons and reports."""
-
     name: str
     task: str  # "": each line of the file is an item
     path: str | None  # absolute; None: the task's own items
@@ -45,11 +39,7 @@ class Decontamination:
 
     @classmethod
     def of(cls, given: Sequence[str], ngram: int, *, calls_only: bool = False) -> Self | None:
-        """Return what is to be kept out; None: nothing is named.
-
-        Raises:
-            UsageError, CorpusError: there is no such task or file, or nothing in it can be read.
-        """
+        """Return what is to be kept out (None: nothing); a UsageError or CorpusError names what cannot be read."""
         if not given:
             return None
         benchmarks = tuple(map(_named, given))

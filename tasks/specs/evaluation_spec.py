@@ -87,7 +87,6 @@ class Evaluation:
         return f"{benchmark.task}-{self.arm.replace('+', '-')}-k{self.k}-{digest_of('evaluation', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint that are the evaluation's own."""
         settings = {
             "arm": self.arm,
             "k": self.k,
@@ -102,8 +101,6 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class OfBenchmark:
-    """What is made of a benchmark's items."""
-
     benchmark: Benchmark
 
     @property
@@ -116,8 +113,6 @@ class OfBenchmark:
 
 @dataclass(frozen=True, slots=True)
 class ArmRun(OfBenchmark):
-    """One arm put to one benchmark."""
-
     evaluation: Evaluation
 
     @property
@@ -126,12 +121,9 @@ class ArmRun(OfBenchmark):
 
 
 def source_digest(task: Task, path: Path | None) -> str:
-    """Return the digest of all that a benchmark is read from.
+    """Return the digest of all that a benchmark is read from, or raise a CorpusError if nothing can be read.
 
     What comes from the hub is known by its name alone; it is not looked at again once it has been read.
-
-    Raises:
-        CorpusError: no such file or folder, or nothing in it can be read.
     """
     if path is None:
         if (items := EMBEDDED.get(task.name)) is not None:

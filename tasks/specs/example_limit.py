@@ -1,9 +1,8 @@
 """The limits of examples, per tool and of equal calls: which documents exceed them, and which shards a tool needs.
 
-With `--stop-when-full` shards are taken in a seeded order, the same for all tools. A tool is annotated on the shortest
-prefix of that order in which it has enough examples, or on all shards. What counts is what C* would hold: a shard's
-examples by the rules of `assemble`, among the calls of those tools that are annotated on it; the limit then drops what
-a tool's last shard has too many. So the prefixes follow from the data alone, not from who did which shard first.
+With `--stop-when-full` a tool is annotated on the shortest prefix of a seeded order of shards in which it has enough
+examples by the rules of `assemble`, or on all shards; the limit then drops what its last shard has too many. So the
+prefixes follow from the data alone, not from who did which shard first.
 """
 
 from array import array
@@ -32,15 +31,12 @@ def shard_order(shards: Iterable[Shard], seed: int) -> list[Shard]:
 
 @dataclass(frozen=True, slots=True)
 class ExampleCounter:
-    """Counts the examples of each tool, one shard after another, until it has enough."""
-
     tools: Sequence[str]
     enough: int
     _examples: Counter[str] = field(default_factory=Counter)
 
     @property
     def open_tools(self) -> tuple[str, ...]:
-        """The tools that are annotated on the next shard."""
         return tuple(tool for tool in self.tools if self._examples[tool] < self.enough)
 
     def add(self, examples: Mapping[str, int]) -> tuple[str, ...]:
@@ -78,7 +74,6 @@ _Results = Mapping[str, Sequence[ShardResult]]  # by shard
 
 
 def _kept_calls(assembly: AssemblySpec, scored: _Results, sampled: _Results | None) -> Iterator[list[ScoredCall]]:
-    """Yield the calls of each shard that are kept, before the limits that are not known yet."""
     for shard, results in scored.items():
         files = files_by_stage((*results, *(sampled or {}).get(shard, ())))
         yield judged_calls(Inputs(assembly, shard, files=files)).kept
@@ -116,7 +111,6 @@ def _last_ranks(assembly: AssemblySpec, scored: _Results, sampled: _Results | No
 
 
 def examples_per_tool(store: Store, files: Sequence[DataFile], tools: Sequence[str]) -> dict[str, int]:
-    """Return, per tool, how many examples hold one of its calls."""
     counts = dict.fromkeys(tools, 0)
     for file in files:
         calls = store.read(file, columns=["calls"])["calls"].combine_chunks()

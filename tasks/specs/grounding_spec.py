@@ -1,17 +1,5 @@
 """A grounding in plain values that travel to workers: queries, library, models and patterns, and what they name.
 
-A *method* chooses a tool for a query, or none:
-
-    | method     | chooses                                         | reads                  |
-    |------------|-------------------------------------------------|------------------------|
-    | gear       | the highest total score                         | groundings             |
-    | cosine     | the highest semantic score (ART_cs)             | groundings             |
-    | lm         | what the small LM names (ART_llm)               | tool_choices           |
-    | toolformer | what a finetuned model calls by itself          | tool_choices           |
-    | oracle     | a tool that is declared right                   |                        |
-    | zero-shot  | none: the large LM answers by itself            |                        |
-    | few-shot   | none: it answers after other items' answers     |                        |
-
 Scores are stored in parts, so gamma, lambda and the threshold belong to `AnswerRun` alone.
 """
 
@@ -68,14 +56,11 @@ class ToolLibrary:
 
     @property
     def digest(self) -> str:
-        """Digest of all that the tools' scores depend on."""
         return digest_of("library", *(part for pair in self.tools for part in pair))
 
 
 @dataclass(frozen=True, slots=True)
 class GroundingRun(OfBenchmark):
-    """One benchmark, grounded in one library."""
-
     library: ToolLibrary
     small: NamedModel
     encoder: NamedModel
@@ -89,7 +74,6 @@ class GroundingRun(OfBenchmark):
         return f"{self.benchmark.task}-{digest_of('grounding', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint besides the items."""
         return {
             "model": self.small.digest,
             "encoder": self.encoder.digest,
@@ -101,8 +85,6 @@ class GroundingRun(OfBenchmark):
 
 @dataclass(frozen=True, slots=True)
 class _OfGrounding:
-    """What is made for the queries of a grounding."""
-
     grounding: GroundingRun
     method: str  # one of `METHODS`
 
@@ -114,7 +96,6 @@ class _OfGrounding:
         return self.grounding.store()
 
     def parts_of(self, model: NamedModel, settings: Sequence[Any]) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint that are those of a model, the library and settings."""
         return {
             "model": model.digest,
             "library": self.grounding.library.digest,
@@ -133,12 +114,10 @@ class ChoiceRun(_OfGrounding):
 
     @property
     def name(self) -> str:
-        """The name under which the choices are stored."""
         parts = (*self.parts().values(), CHOOSE_VERSION, self.grounding.benchmark.source)
         return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('choice', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint besides the items."""
         return self.parts_of(self.model, [self.top_k, self.max_new_tokens] if self.method == "toolformer" else [])
 
 
@@ -152,12 +131,10 @@ class AnswerRun(_OfGrounding):
 
     @property
     def name(self) -> str:
-        """The name under which the answers are stored."""
         parts = (*self.parts().values(), ANSWER_VERSION)
         return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('answers', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        """Return the named parts of a shard's fingerprint besides the rows that are read."""
         settings: dict[str, list[Any]] = {
             "gear": [asdict(self.weights)],
             "few-shot": [[list(pair) for pair in self.examples]],
@@ -182,9 +159,7 @@ def tools_of(
 def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
     """Return the library's tools, built once a process.
 
-    Raises:
-        ToolError: a tool is not what it was when the run was started.
-        UsageError: something it reads is not there.
+    A ToolError: one is not what it was when the run was started; a UsageError: something it reads is not there.
     """
     built = tools_of(library.keys, library.settings, library.demonstrations, library.mocked)
     for (key, digest), one in zip(library.tools, built, strict=True):
@@ -197,13 +172,9 @@ def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
 
 
 def grounder_of(run: GroundingRun, large: NamedModel | None = None) -> Grounder:
-    """Return what grounds a run's queries. Its cost begins at nothing; models, tools and embeddings are kept.
+    """Return what grounds a run's queries, or raise a ToolformerError. Its cost begins at nothing; models are kept.
 
-    Args:
-        large: a model that answers with chosen tools, and embeds nothing; None: the run's small LM.
-
-    Raises:
-        ToolformerError: model, encoder or tools cannot be loaded.
+    `large` answers with chosen tools, and embeds nothing; None: the run's small LM.
     """
     model = large or run.small
     lm: Any = named_model(model.name, model.digest)

@@ -1,8 +1,4 @@
-"""Which of the scored calls take part in C* by what people have said of them.
-
-What several people's marks on one call come to is decided elsewhere (`flows.report.judging`); here are only calls'
-digests.
-"""
+"""Which of the scored calls take part in C* by what people have said of them: of calls there are only digests here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -5,18 +5,8 @@
     sample      + verdicts         -> draws                per tool and shard   (asks the model)
     execute     + draws            -> responses            per tool and shard   (asks the tool)
     score       + responses        -> losses               per tool and shard   (asks the model)
-    sample_2    + losses           -> second calls         per tool and shard   (asks the model; if calls are chained)
-    execute_2   + draws            -> responses            per tool and shard   (asks the tool)
-    score_2     + responses        -> losses of chains     per tool and shard   (asks the model; then sample_3 ...)
+    sample_2 ... score_2, sample_3 ...                     the same for chains of calls
     assemble    + losses           -> examples of C*       per shard, all tools
-
-    benchmark   a benchmark's file -> items, cut into shards
-    evaluate    items              -> predictions          per arm, k and shard (asks the model)
-    perplexity  texts              -> likelihoods          per arm and shard    (asks the model)
-
-    ground           items         -> parts of scores      per shard            (asks the model and the tools)
-    choose           items         -> tools                per method and shard (asks the model)
-    answer_grounded  + both        -> answers              per method and shard (asks the model and a tool)
 
 To add a stage, write one file here that declares it and add it to its list, after the stages that it reads. Its
 method belongs in `toolformer_core`.

@@ -1,7 +1,6 @@
 """Answer: what the large LM answers to the queries of a shard, with the tools that one method chose.
 
-One call of the large LM per query, whatever the method. The answer is the tool's response; where no tool was chosen it
-is the LM's own. Whether it is right, the benchmark's rule says.
+One call of the large LM per query. The answer is the tool's response; where no tool was chosen it is the LM's own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,6 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
 
 
 def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) -> list[str | None]:
-    """Return the tool that the method chooses for each query; None: no tool."""
     run = inputs.spec
     if run.method in ("gear", "cosine"):
         weights = run.weights if run.method == "gear" else Weights(gamma=1)

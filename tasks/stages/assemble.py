@@ -1,10 +1,8 @@
 """Assemble: makes C*, the texts with their kept calls, from stored scores, with a build's thresholds or others.
 
-Chains count beside the single calls: as `chains`, of which every dropped one has its reason, too.
-
-No model and no tool is called. Where a tool has more examples than the limit, or more documents keep equal calls than
-may, every shard finds out by itself which of its documents are beyond it: the last rank that stays is all that it is
-given. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
+Where a tool has more examples than the limit, or more documents keep equal calls than may, every shard finds out by
+itself which of its documents are beyond it, from the last rank that stays. Its fingerprint names these documents, so
+the calls are judged before the shard is looked up.
 """
 
 import threading
@@ -76,7 +74,6 @@ class JudgedCalls:
         return any((tool, call.doc_id) in self.excess for tool in call.tools)
 
     def outcomes_table(self) -> pa.Table:
-        """Return what became of each call, as SQL reads it."""
         outcomes = [
             (OVER_LIMIT, None) if not outcome[0] and self.is_over_limit(call) else outcome
             for call, outcome in zip(self.calls, self.outcomes, strict=True)
@@ -84,7 +81,6 @@ class JudgedCalls:
         return arrow.outcomes_table(self.calls, outcomes, self.tau_f)
 
     def row_counts(self) -> Iterator[RowCounts]:
-        """Yield where the single calls went and, if there are any, the chains."""
         for chains, unit in ((False, "calls"), (True, "chains")):
             rows = sum(_is_chain(call) is chains for call in self.calls)
             if not rows and chains:

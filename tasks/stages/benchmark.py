@@ -23,6 +23,12 @@ def benchmark_shards(result: ShardResult) -> list[Shard]:
     return [Shard(f"{number:05d}", file) for number, file in enumerate(result.files)]
 
 
+def items_digest(inputs: Inputs[Any]) -> dict[str, str]:
+    """Return the part of a fingerprint that says which items a stage reads."""
+    (items,) = inputs.files["benchmark"]
+    return {"inputs": items.digest}
+
+
 def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
     benchmark = inputs.spec
     task, size = task_named(benchmark.task), benchmark.shard_items
@@ -50,7 +56,6 @@ def _run(inputs: Inputs[Benchmark], writer: ShardWriter) -> StageOutput:
 
 
 def _rows(benchmark: Benchmark, task: Task, left_out: Counter[str]) -> Iterator[Item | RejectedRow]:
-    """Yield the items to ask and the rejected rows; count what a sample leaves out."""
     path = Path(benchmark.path) if benchmark.path else None
     if benchmark.seed is None:
         yield from read(task, path, benchmark.limit)

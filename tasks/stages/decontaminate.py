@@ -1,7 +1,6 @@
 """Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark.
 
-It is there only if benchmarks are named (`--decontaminate`). `ingest` drops the documents that it finds, or `assemble`
-the calls near the words that they share (`--decontaminate-drops calls`).
+`ingest` drops them, or `assemble` the calls near the shared words (`--decontaminate-drops calls`).
 """
 
 from collections.abc import Mapping
@@ -21,12 +20,10 @@ _COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text, star
 
 
 def reason_of(benchmark: str) -> str:
-    """Return the reason for which a document that holds an item is dropped."""
     return f"benchmark:{benchmark}"
 
 
 def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
-    """Return the items that documents hold, by document, of a table that this stage wrote."""
     found: dict[str, list[FoundItem]] = {}
     for row in table.to_pylist():
         found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))
@@ -45,7 +42,6 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
 
 
 def benchmarks_digest(spec: PartSpec | BuildSpec) -> Mapping[str, str]:
-    """Return the part of a fingerprint that says which benchmarks the corpus must not hold."""
     return {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
 
 

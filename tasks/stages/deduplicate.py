@@ -1,8 +1,4 @@
-"""Near-duplicates of the corpus: signatures part by part, and what they come to over all parts in order.
-
-It is there only if requested (`--deduplicate`). Each part's signatures have a commit of their own (`SIGN`); `ingest`,
-the one place that sees all parts, asks `find_near_duplicates` and drops what it returns.
-"""
+"""Near-duplicates of the corpus: signatures part by part (`SIGN`), and what they come to over all parts in order."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -30,8 +26,6 @@ _COLUMNS = pa.schema([("doc_id", pa.string()), ("bands", pa.binary()), ("sketch"
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """Why a document is dropped."""
-
     like: str  # id of an earlier document that is kept
     likeness: float  # estimated share of common n-grams
 
@@ -67,8 +61,7 @@ def find_near_duplicates(
     Memory is 0.3 kB for each document, 0.6 kB for each near-duplicate, and the signatures of one part.
 
     Args:
-        parts: of each part, in the order of the corpus: ids of its documents in order, their signatures, and the ids
-            of those that are dropped for another reason.
+        parts: in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason.
         limit: distinct documents after which to stop, those dropped included; None: none.
     """
     seen = DigestSet()

@@ -9,6 +9,7 @@ from tasks.shards.model_thread import in_model_thread
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, count_failed
 from tasks.specs.evaluation_spec import EVALUATE_VERSION, PERPLEXITY_VERSION, ArmRun, toolformer_of
+from tasks.stages.benchmark import items_digest
 from toolformer_core.evaluate.answer import Prediction, answer, parameters_of
 from toolformer_core.evaluate.likelihood import Likelihood, likelihoods
 from toolformer_core.evaluate.tasks import task_named
@@ -64,11 +65,6 @@ def _arm_columns(inputs: Inputs[ArmRun]) -> dict[str, Any]:
     return {"evaluation": run.name, "task": run.benchmark.task, "arm": evaluation.arm, "k": evaluation.k}
 
 
-def _arm_digests(inputs: Inputs[ArmRun]) -> Mapping[str, str]:
-    (items,) = inputs.files["benchmark"]
-    return {**inputs.spec.evaluation.parts(), "evaluation": inputs.spec.name, "inputs": items.digest}
-
-
 def _arm_config_notes(inputs: Inputs[ArmRun]) -> Mapping[str, Any]:
     benchmark, evaluation = inputs.spec.benchmark, inputs.spec.evaluation
     return {
@@ -97,7 +93,7 @@ EVALUATE: Stage[ArmRun] = Stage(
     needs="model",
     reads=("benchmark",),
     run=_run,
-    digests=_arm_digests,
+    digests=lambda inputs: {**inputs.spec.evaluation.parts(), "evaluation": inputs.spec.name, **items_digest(inputs)},
     config_notes=_arm_config_notes,
 )
 

@@ -1,6 +1,4 @@
-"""Execute: the tool on every distinct call of a shard whose response is not known from earlier.
-
-At each depth of chains there is such a stage. A response that the tool gave at a lower depth is known.
+"""Execute: the tool on every distinct call of a shard whose response is not known from earlier, at each depth.
 
 A commit whose failures were transient can be followed by another one, in which these are retried (see
 `tasks.shards.retry`); what the earlier one knows is not called again, however old it is.
@@ -60,7 +58,6 @@ def _committed(depth: int, inputs: Inputs[BuildSpec], result: ShardResult) -> No
 
 
 def execute_stage(depth: int) -> Stage[BuildSpec]:
-    """Return the stage that executes the n-th calls of chains; the first calls are all calls."""
     return Stage(
         name=at_depth("execute", depth),
         version="3",

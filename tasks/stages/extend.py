@@ -1,10 +1,8 @@
 """Extend: further calls, drawn by the model after calls that were executed, for chains (`annotate.chains`).
 
-At depth n the calls of all tools that were executed and scored at depth n - 1 are candidates. Those of them that leave
-most to gain are the starts of their document, whichever tool is to follow.
-
-What a tool's prefilter looks for in a text, numbers or a foreign phrase, may stand in the response that its call goes
-on from. So a tool follows in documents that its prefilter dropped, too, unless it lacks the date that it would read.
+Those calls of depth n - 1 that leave most to gain are the starts of their document at depth n, whichever tool is to
+follow. What a prefilter looks for may stand in a response, so a tool follows in documents that its prefilter dropped,
+too, unless it lacks the date that it would read.
 """
 
 from collections.abc import Mapping
@@ -48,7 +46,6 @@ def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
 
 
 def extend_stage(depth: int) -> Stage[BuildSpec]:
-    """Return the stage that draws the n-th calls of chains, n > 1."""
     scores = at_depth("score", depth - 1)
     return Stage(
         name=at_depth("sample", depth),

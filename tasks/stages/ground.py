@@ -1,8 +1,4 @@
-"""Ground: the parts of every tool's score for the queries of a shard, and the choices of models without scores.
-
-ground   the small LM's preliminary answer; per tool the cosine, the call, the response and its pattern counts
-choose   the tool that the small LM names, or that a finetuned model calls by itself
-"""
+"""Ground: the parts of every tool's score for the queries of a shard, and the choices of models without scores."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -20,6 +16,7 @@ from tasks.specs.grounding_spec import (
     grounder_of,
     library_tools,
 )
+from tasks.stages.benchmark import items_digest
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.queries import query_of, right_tools
 from toolformer_core.evaluate.tasks import task_named
@@ -70,11 +67,6 @@ def _ground(inputs: Inputs[GroundingRun], writer: ShardWriter) -> StageOutput:
     return StageOutput((counts,), table, counters_of(cost))
 
 
-def _ground_digests(inputs: Inputs[GroundingRun]) -> Mapping[str, str]:
-    (items,) = inputs.files["benchmark"]
-    return {**inputs.spec.parts(), "grounding": inputs.spec.name, "inputs": items.digest}
-
-
 GROUND: Stage[GroundingRun] = Stage(
     name="ground",
     version=GROUND_VERSION,
@@ -83,7 +75,7 @@ GROUND: Stage[GroundingRun] = Stage(
     needs="model",
     reads=("benchmark",),
     run=_ground,
-    digests=_ground_digests,
+    digests=lambda inputs: {**inputs.spec.parts(), "grounding": inputs.spec.name, **items_digest(inputs)},
     config_notes=lambda inputs: {"evaluation": f"ground/{inputs.spec.name}", **notes_of(inputs.spec)},
 )
 
@@ -116,11 +108,6 @@ def _chosen(run: ChoiceRun, lm: HFSmallLM, queries: Sequence[Query]) -> list[str
         return chosen_by_toolformer(toolformer, queries, top_k=run.top_k, max_new_tokens=run.max_new_tokens)
 
 
-def _choose_digests(inputs: Inputs[ChoiceRun]) -> Mapping[str, str]:
-    (items,) = inputs.files["benchmark"]
-    return {**inputs.spec.parts(), "inputs": items.digest}
-
-
 def _choose_notes(inputs: Inputs[ChoiceRun]) -> Mapping[str, Any]:
     run = inputs.spec
     notes = notes_of(run.grounding) | {"model": run.model.name, "model_digest": run.model.digest}
@@ -135,6 +122,6 @@ CHOOSE: Stage[ChoiceRun] = Stage(
     needs="model",
     reads=("benchmark",),
     run=_choose,
-    digests=_choose_digests,
+    digests=lambda inputs: {**inputs.spec.parts(), **items_digest(inputs)},
     config_notes=_choose_notes,
 )

@@ -1,13 +1,9 @@
 """Ingest: the corpus once, into shards of documents, with its rejected rows beside them.
 
-Each part of the corpus is read by itself (`READ`, with its own commit), so that parts may be read at the same time, and
-again after a kill only where they were not finished. `INGEST` puts them together, in order: it reads their ids alone,
-and its commit lists their files, but for those that exceed the limit or hold a document that is dropped: a duplicate
-of an earlier part's, one with an item of a benchmark (`decontaminate`), or a near-duplicate (`deduplicate`). The limit
-counts dropped documents as well, so that it is the same in whatever parts the corpus is read.
-
-Its commit notes the corpus's latest date: the newest date of a document, if all have one, else the day of reading. So
-it stays the same for later builds, which read no corpus again.
+Each part of the corpus is read by itself (`READ`, with its own commit), several at the same time. `INGEST` puts them
+together, in order, by their ids alone; its commit lists their files, but for those that exceed the limit or hold a
+document that is dropped. The limit counts dropped documents as well, so that it is the same in whatever parts the
+corpus is read. The commit notes the corpus's latest date: the newest of all documents', or else the day of reading.
 """
 
 import datetime as dt
@@ -176,7 +172,6 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
 
 
 def _parts(spec: BuildSpec) -> Iterator[dict[str, ShardResult]]:
-    """Read a corpus's parts in order, up to the limit, and yield their results."""
     store, limit, seen = spec.store(), spec.ingest.limit, DigestSet()
     for part in part_specs(spec):
         if limit is not None and len(seen) >= limit:

@@ -45,12 +45,10 @@ def count_draws(calls: Iterable[DrawnCall]) -> RowCounts:
 
 @lru_cache(maxsize=1)  # every shard of a build asks for the same
 def _candidates(file: str, digest: str) -> Candidates:
-    """Return the candidates of a file; another digest is another file."""
     return read_candidates(Path(file))
 
 
 def prompt_digests(spec: BuildSpec, prompt: Prompt) -> Mapping[str, str]:
-    """Return the parts of a fingerprint that say which model draws with which prompt."""
     parts = {"prompt": prompt.digest}
     if spec.remote is not None:  # what a scan sees depends on it
         parts["logprobs"] = str(spec.remote.logprobs)

@@ -61,7 +61,6 @@ def names_digest(spec: BuildSpec) -> str:
 
 
 def score_stage(depth: int) -> Stage[BuildSpec]:
-    """Return the stage that scores chains of n calls; those of one are all calls."""
     return Stage(
         name=at_depth("score", depth),
         version="4",

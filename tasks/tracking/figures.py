@@ -24,11 +24,9 @@ def _figure(width: float, height: float) -> Figure:
 def curves(
     title: str, y_label: str, series: Mapping[str, Sequence[Point]], *, x_label: str = "step", logarithmic: bool = False
 ) -> Figure:
-    """Draw curves over steps, or over anything else that is counted.
+    """Draw curves over steps, or over anything else that is counted, logarithmic e.g. for sizes.
 
-    Args:
-        series: by label, (step, value) pairs; values that are not finite (a diverged loss) are gaps.
-        logarithmic: of the horizontal axis, e.g. for sizes.
+    `series` has (step, value) pairs by label; values that are not finite (a diverged loss) are gaps.
     """
     figure = _figure(7, 4.2)
     scale = "log" if logarithmic else "linear"
@@ -60,12 +58,7 @@ def bars(title: str, x_label: str, values: Mapping[str, Bar]) -> Figure:
 
 
 def histograms(title: str, x_label: str, tools: Mapping[str, Sequence[Bin]], marks: Mapping[str, int]) -> Figure:
-    """Draw one histogram below the other, all over the same bins.
-
-    Args:
-        tools: by label, the bins from left to right.
-        marks: by label, from which bin on calls are kept; those are coloured.
-    """
+    """Draw histograms by label, one below the other, over the same bins; from its mark on a label's calls are kept."""
     figure = _figure(7, 0.8 + 1.5 * max(1, len(tools)))
     figure.suptitle(title)
     for row, (label, bins) in enumerate(tools.items()):

@@ -91,7 +91,6 @@ class TrackedRun:
         self.log([[Metric(k, float(v), now, step) for k, v in values.items()]])
 
     def figure(self, figure: Figure, path: str) -> None:
-        """Store a figure as an artifact under a path such as `figures/loss.png`."""
         with as_tracking_error(f"keeping {path}"):
             self.client.log_figure(self.run_id, figure, path)
 
@@ -118,7 +117,6 @@ class TrackedRun:
         return sorted((m.step, m.value) for m in metrics)
 
     def finish(self, status: Status) -> None:
-        """Stop sampling the machine, and close the run."""
         if self._monitor is not None:
             self._monitor.finish()  # type: ignore[no-untyped-call]
             self._monitor = None

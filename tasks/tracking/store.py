@@ -31,8 +31,6 @@ from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_file, sqlite_url
 
-__all__ = ["DatasetRef", "Tracking", "flatten", "project"]
-
 # Without it MLflow's page takes an experiment for one of traces, and opens with none of its runs.
 _SHOWS_RUNS = {"mlflow.experimentKind": "custom_model_development"}
 _CHATTY = ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor")
@@ -189,7 +187,6 @@ class Tracking:
         return found
 
     def _run(self, run_id: str) -> Run | None:
-        """Return a run; None if it was deleted for good."""
         try:
             return self.client.get_run(run_id)
         except MlflowException as exc:
@@ -198,7 +195,6 @@ class Tracking:
             return None
 
     def _linked(self, sources: Mapping[str, str], links: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the tags that link to other runs and pages; of a run that does not exist, only the id is kept."""
         lines = []
         for what, run_id in sources.items():
             if (run := self._run(run_id)) is not None:
@@ -227,7 +223,6 @@ class Tracking:
 
 
 def _make_database(path: Path) -> None:
-    """Make an SQLite file with MLflow's tables; it takes its name last."""
     new = path.with_name(f"{path.name}.new")
     template = cache_folder() / f"mlflow-{VERSION}.db"
     with as_tracking_error("making its database"):
@@ -250,7 +245,6 @@ def _make_database(path: Path) -> None:
 
 
 def _is_whole(template: Path) -> bool:
-    """Return whether a file is there and is an undamaged database; else it is made anew."""
     if not template.is_file():
         return False
     try:

@@ -161,7 +161,6 @@ class TrainingRun(TrackedRun):
             self.client.set_registered_model_alias(self._registered, CANDIDATE, str(number))
 
     def _note(self) -> str:
-        """Return a checkpoint's description: links to its training, and to the runs that the training used."""
         name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
         training = f"Trained by [{name}]({page(self.experiment_id, self.run_id)})"
         return "\n\n".join(filter(None, [training, self._tags.get(MLFLOW_RUN_NOTE)]))
@@ -206,7 +205,6 @@ def _ms(event: Event) -> int:
 
 
 def _new_points(events: Iterable[Event], last: Mapping[str, int]) -> Iterator[tuple[Event, dict[str, float]]]:
-    """Yield each event that has figures not seen before, and its metrics; figures that are null are left out."""
     reached = dict(last)
     for event in events:
         kind = event["event"]

@@ -1,9 +1,7 @@
 """The folder of a training job, named after everything its result depends on, and the files it starts with.
 
-    <jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; `toolformer_core.finetune` and
-                              `tasks.training.starting` add others
-
-The same dataset version, model, arm and recipe give the same folder. This module does not know how or where a job runs.
+<jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; `toolformer_core.finetune` and
+                          `tasks.training.starting` add others
 """
 
 import contextlib
@@ -132,10 +130,8 @@ def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
 def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> dict[str, str]:
     """Return the texts of the documents that a training on a dataset holds out, by id, in the order of the ids.
 
-    They are chosen among all documents that the dataset's run read, with calls and without; see `held_out`.
-
-    Raises:
-        CorruptDataError: files of the dataset are damaged or missing.
+    They are chosen among all documents that the dataset's run read, with calls and without; see `held_out`. A
+    CorruptDataError: files of the dataset are damaged or missing.
     """
     documents = {d.doc_id: d.text for d in _documents(dataset, store)}
     return {doc_id: documents[doc_id] for doc_id in sorted(held_out(documents, most, seed))}

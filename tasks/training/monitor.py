@@ -42,8 +42,7 @@ def follow(
         stop_s: seconds that an interrupted job has for its last step and checkpoint before it is killed.
 
     Raises:
-        TrainingError: the training failed.
-        LostError: the queue has not answered for minutes; call again to follow the job again.
+        TrainingError, LostError: it failed; or the queue has not answered for minutes: call again to follow it again.
     """
     events = _EventReader(folder, on_events)
     before = int(launch_record(folder).get("events", 0))  # of earlier attempts
@@ -142,7 +141,6 @@ def _await_end(
     deadline: float | None,
     on_wait: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
-    """Poll the queue and the events until the job has ended or the deadline has passed; return its state and detail."""
     last_answer = time.monotonic()
     last_query = -math.inf
     wait_reason: str | None = None

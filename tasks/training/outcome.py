@@ -35,8 +35,6 @@ class TrainingError(ToolformerError):
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """How a job ended."""
-
     finished: bool  # False: it stopped, and the next launch goes on
     step: int
     best_step: int | None

@@ -18,12 +18,7 @@ _AT_WORK = ("started", "step", "evaluated", "stopped", "finished", "failed")  # 
 
 
 def record_training(store: Store, finished: FinishedTraining) -> None:
-    """Write the record of a finished training, or replace it.
-
-    Raises:
-        StoreError: it could not be written.
-        UsageError: the folder's job cannot be read.
-    """
+    """Write the record of a finished training, or replace it; a UsageError: the folder's job cannot be read."""
     events = read_events(finished.folder)[0]
     last: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
     measured = [event for event in events if event["event"] == "evaluated"]
@@ -72,6 +67,5 @@ def _curve(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _seconds(events: Sequence[dict[str, Any]]) -> float:
-    """Return the total duration of all attempts, without the time between them."""
     at_work = [event for event in events if event["event"] in _AT_WORK]
     return sum(float(later["t"] - event["t"]) for event, later in pairwise(at_work) if later["event"] != "started")

@@ -19,8 +19,6 @@ MLFLOW_NOTE = "mlflow_run"  # in a job's folder: the id of its MLflow run
 
 @dataclass(frozen=True, slots=True)
 class FinishedTraining:
-    """A finished training, as described by its job folder."""
-
     folder: Path
     arm: str  # toolformer | cc
     base: str  # the model it started from, as the job names it

@@ -133,7 +133,6 @@ def _write_record(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def is_unanswered(record: Mapping[str, Any]) -> bool:
-    """Return whether a job was submitted and the launcher's reply is unknown."""
     return bool(record) and "handle" not in record
 
 

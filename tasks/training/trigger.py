@@ -1,9 +1,7 @@
 """The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on.
 
-    <job>/trigger.json      beside the job's other records, not in `model/`, whose files make the model's digest
-
-The documents are those of C* that the training held out: the model has seen them in neither form. Evaluation items take
-no part. How the thresholds are fitted is in `toolformer_core.decode.trigger`; nothing here loads a model.
+`<job>/trigger.json` lies beside the job's other records, not in `model/`, whose files make the model's digest. The
+documents are those of C* that the training held out; evaluation items take no part.
 """
 
 import json
@@ -29,8 +27,6 @@ TRIGGER_FILE = "trigger.json"
 
 @dataclass(frozen=True, slots=True)
 class FittedTrigger:
-    """The content of `trigger.json`."""
-
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     model_digest: str  # of the model it was fitted for
@@ -43,7 +39,6 @@ class FittedTrigger:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The fitted thresholds by the tools' keys."""
         return {fit.tool: fit.threshold for fit in self.fits if fit.threshold is not None}
 
 
@@ -68,9 +63,7 @@ def read_trigger(path: Path) -> FittedTrigger:
 def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
     """Return the documents of C* that a training held out, in the order of the dataset.
 
-    Raises:
-        UsageError: the store does not hold the dataset as the training read it.
-        CorruptDataError: files of the dataset are damaged or missing.
+    A UsageError: the store does not hold the dataset as the training read it; a CorruptDataError: it is damaged.
     """
     name, _, version = finished.dataset.rpartition("@")
     _, _, dev, dev_digest = finished.texts

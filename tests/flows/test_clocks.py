@@ -42,7 +42,7 @@ def ran(store: Store, run: Run, commits: list[Commit], dataset: str = "") -> Dat
         told = (dataset, dataset_version(files), files, {"qa": 1}, {"qa": 1.0}, run.run_id, "m", "c", run.started)
         written = store.write_dataset(Dataset(*told, made=made, number=ledger.run.number))
         ledger.run = replace(ledger.run, dataset=written.key)
-        ledger.catalog.record_dataset(written)
+        ledger.catalog.record(datasets=[written])
         return written
 
 

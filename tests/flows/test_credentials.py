@@ -75,7 +75,7 @@ def test_what_is_secret_in_a_models_url_stays_nowhere(
     words = ["--corpus", corpus, "--data", data, "--tools", "calculator", "--top-k", 1, "--draws", 1]
     words += ["--json"]
     said = run("build", *words, "--model", f"vllm+{url}?key={KEY}#{model}")
-    variable = f"TOOLFORMER_MODEL_KEY_127_0_0_1_{server.server_port}"
+    variable = f"TOOLFORMER_MODEL_KEY_127_0_0_1_{server.at.rpartition(':')[2]}"
     assert said.code == 0, said.err
     assert len(server.asked) >= 2  # the check and a draw: it was told the credentials
     assert variable in said.err

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from wh_fixtures import disk_of
 
 from flows.runtime.disk import DiskFullError, explain_full_disk
 from flows.runtime.server import ServerError
@@ -20,16 +21,8 @@ from warehouse.store import Store
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 512 KiB, where this user may have one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user may not mount a file system in memory")
-    try:
+    with disk_of("512k", tmp_path) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 _ANSWER = httpx.Response(500, request=httpx.Request("POST", "http://127.0.0.1:4200/api/task_runs/"))

@@ -35,7 +35,8 @@ from flows.runtime.stopping import (
     how_stopped,
     restore_stop_handler,
 )
-from tests.support.servers_up import soon, started, variables
+from tests.support.servers_up import started, variables
+from tests.support.waiting import soon
 from toolformer_core.embedded import CORPUS
 from toolformer_core.finetune.events import STOP_FILE, read_events
 from warehouse.store import Store

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from prefect.settings import PREFECT_API_URL
 
-from tests.machines.servers import wait_until
 from tests.support.servers_up import toolformer, variables
+from tests.support.waiting import soon
 from toolformer_core.finetune.events import read_events
 
 _PATIENCE_S = 1800.0  # on a busy machine a command takes minutes to start
@@ -30,7 +30,7 @@ class Command:
 
     def await_(self, holds: Callable[[], object]) -> None:
         """Wait until something holds; fail if the command ends before."""
-        wait_until(lambda: holds() or self.process.poll() is not None, _PATIENCE_S)
+        soon(lambda: holds() or self.process.poll() is not None, _PATIENCE_S)
         assert self.process.poll() is None, self.text
 
     def ended(self) -> int:

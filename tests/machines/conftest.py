@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-import pyarrow.fs as pafs
 import pytest
-import sqlalchemy as sa
 
 from tests.machines import servers
+from tests.support import objects, postgres
+from tests.support.waiting import soon
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +34,7 @@ def slurm(slurm_cluster: servers.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iter
         slurm_cluster.ask("scancel", *jobs)
     if "drain" in slurm_cluster.ask("sinfo", "--noheader", "--format=%T"):
         slurm_cluster.node("RESUME")
-    servers.wait_until(lambda: not slurm_cluster.jobs())
+    soon(lambda: not slurm_cluster.jobs())
 
 
 @pytest.fixture(scope="session")
@@ -52,16 +52,7 @@ def swift_server() -> Iterator[str]:
 @pytest.fixture
 def new_database(postgres_machine: servers.Postgres) -> Callable[[], str]:
     """Makes an empty database and returns its URL."""
-
-    def new() -> str:
-        name = f"test_{uuid.uuid4().hex[:12]}"
-        engine = sa.create_engine(postgres_machine.url, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        engine.dispose()
-        return sa.make_url(postgres_machine.url).set(database=name).render_as_string(hide_password=False)
-
-    return new
+    return partial(postgres.new_database, postgres_machine.url)
 
 
 @pytest.fixture
@@ -97,8 +88,4 @@ def url(swift_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)
     for name, value in {**servers.SWIFT_KEYS, "AWS_EC2_METADATA_DISABLED": "true"}.items():
         monkeypatch.setenv(name, value)
-    name = f"bucket-{uuid.uuid4().hex[:12]}"
-    query = f"endpoint_override={swift_server}&scheme=http&region=us-east-1"
-    filesystem, _ = pafs.FileSystem.from_uri(f"s3://{name}?{query}&allow_bucket_creation=true")
-    filesystem.create_dir(name)
-    return f"s3://{name}/c4?{query}"
+    return objects.new_bucket(swift_server)

@@ -13,8 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ import psutil
 import pytest
 
 from ops.ports import free_port
+from tests.support.waiting import soon
 
 _PATIENCE_S = 300.0
 _ROOT = Path(__file__).parents[2]
@@ -72,14 +72,6 @@ def need(programs: Mapping[str, str]) -> None:
     path = os.pathsep.join((*_SBIN, os.environ["PATH"]))
     if missing := sorted({package for name, package in programs.items() if shutil.which(name, path=path) is None}):
         pytest.skip(f"not installed: {', '.join(missing)}; make test-machines installs them where it may")
-
-
-def wait_until(holds: Callable[[], object], seconds: float = _PATIENCE_S) -> None:
-    """Wait until something holds; fail after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"it did not come about within {seconds:.0f} s"
-        time.sleep(0.1)
 
 
 @dataclass
@@ -137,18 +129,18 @@ class Slurm(Server):
         """Set the node's state, e.g. DRAIN or RESUME, and wait until the controller knows it."""
         told = ("update", f"NodeName={_host()}", f"State={state}", "Reason=test")
         self.ask("scontrol", *told)
-        wait_until(lambda: ("drain" in self.ask("sinfo", "--noheader", "--format=%T")) == (state == "DRAIN"))
+        soon(lambda: ("drain" in self.ask("sinfo", "--noheader", "--format=%T")) == (state == "DRAIN"))
 
     def up(self) -> None:
         self.start("munged", self._munged())
-        wait_until((self.folder / "munge.sock").exists)
+        soon((self.folder / "munge.sock").exists)
         self.start("slurmctld", ["/usr/sbin/slurmctld", "-D", "-f", self.conf])
         self.node_up()
 
     def node_up(self) -> None:
         """Start the node's daemon and wait until jobs can start."""
         self.start("slurmd", ["/usr/sbin/slurmd", "-D", "-f", self.conf, "-N", _host()])
-        wait_until(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"))
+        soon(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"))
 
     def lose_node(self) -> None:
         """Kill the node's daemon and all that its jobs started, as when its power fails; wait until Slurm notices."""
@@ -158,7 +150,7 @@ class Slurm(Server):
         for process in (*daemons, *mine):  # the daemons first: they would still report that a job's processes died
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        wait_until(lambda: not self.jobs("RUNNING", "COMPLETING"))
+        soon(lambda: not self.jobs("RUNNING", "COMPLETING"))
 
     def _of_job(self, process: psutil.Process) -> bool:
         """Return whether a process belongs to a job of this cluster."""
@@ -194,7 +186,7 @@ def slurm() -> Iterator[Slurm]:
             yield cluster
             cluster.ask("scancel", "--user=root", "--signal=KILL", "--full")
             cluster.ask("scancel", "--user=root")
-            wait_until(lambda: not cluster.jobs())
+            soon(lambda: not cluster.jobs())
         finally:
             cluster.end_all()
 
@@ -227,7 +219,7 @@ class Postgres(Server):
         options = ["-c", "listen_addresses=127.0.0.1", "-p", str(self.port), "-k", self.folder]
         self.start("postgres", [*_AS_POSTGRES, self.programs / "postgres", "-D", self.folder / "data", *options])
         asked = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        wait_until(lambda: subprocess.run(asked).returncode == 0)
+        soon(lambda: subprocess.run(asked).returncode == 0)
 
     @contextmanager
     def outage(self) -> Iterator[None]:
@@ -263,7 +255,7 @@ def _python(module: str, words: Sequence[str], variables: Mapping[str, str]) -> 
         command = [sys.executable, "-m", module, *words, "--host", "127.0.0.1", "--port", str(port)]
         server.start(module, command, PYTHONPATH=str(_ROOT), PREFECT_HOME=str(folder), **variables)
         try:
-            wait_until(lambda: _listens(port))
+            soon(lambda: _listens(port))
             yield f"http://127.0.0.1:{port}"
         finally:
             server.end_all()
@@ -359,7 +351,7 @@ def swift() -> Iterator[str]:
             for name in ("account", "container", "object", "proxy"):
                 words = [folder / "swift.conf", f"/usr/bin/swift-{name}-server", folder / f"{name}.conf"]
                 server.start(name, ["/usr/bin/python3", "-c", _RUN_SWIFT, *words])
-                wait_until(lambda name=name: _listens(ports[name]))
+                soon(lambda name=name: _listens(ports[name]))
             yield f"127.0.0.1:{ports['proxy']}"
         finally:
             server.end_all()

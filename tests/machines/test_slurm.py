@@ -16,7 +16,8 @@ from tasks.launch.slurm import SlurmLauncher
 from tasks.training.monitor import follow
 from tasks.training.outcome import TrainingError
 from tests.machines.commands import Command, events, started
-from tests.machines.servers import Slurm, wait_until
+from tests.machines.servers import Slurm
+from tests.support.waiting import soon
 
 ENDLESS = ["--steps", "1000000", "--batch", "2", "--dev-documents", "0", "--sequence-length", "128"]
 DRAINED = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")  # as the scheduler that looked last says it
@@ -113,7 +114,7 @@ def test_a_job_that_somebody_cancels_has_stopped(
         slurm.node("DRAIN")
     (tmp_path / "deaf.py").write_text("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)")
     handle = launcher.submit(LaunchRequest("job", tmp_path, program=(str(tmp_path / "deaf.py"),)))
-    wait_until(lambda: launcher.state(handle)[0] == state)
+    soon(lambda: launcher.state(handle)[0] == state)
     slurm.ask("scancel", *slurm.jobs())
     outcome = follow(launcher, handle, tmp_path, lambda events: None)
     assert (outcome.finished, outcome.reason) == (False, "its job was CANCELLED")

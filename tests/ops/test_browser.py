@@ -10,10 +10,8 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,7 +19,9 @@ from typing import TYPE_CHECKING
 import pytest
 from mlflow import MlflowClient
 
-from tests.support.servers_up import Running, soon, started
+from tests.support.served_app import answered
+from tests.support.servers_up import Running, started
+from tests.support.waiting import soon
 from toolformer_core.embedded import CORPUS
 
 if TYPE_CHECKING:
@@ -59,19 +59,6 @@ _ATTACK = """async ({url, body}) => {
 }"""
 
 
-class Page(BaseHTTPRequestHandler):
-    """A page of nobody in particular."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<title>Another page</title>")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_a_page_of_another_origin_runs_nothing(up: Running, screenshots: ModuleType, tmp_path: Path) -> None:
     deployment = up.ask("/deployments/name/build-dataset/build-dataset")["id"]
     url = f"{up.told['api']}/deployments/{deployment}/create_flow_run"
@@ -79,20 +66,14 @@ def test_a_page_of_another_origin_runs_nothing(up: Running, screenshots: ModuleT
     body = json.dumps({**told, "job_variables": {"command": f"touch {tmp_path / 'here'}"}})
     before = up.ask("/flow_runs/count", {})
     statuses = []
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), Page) as foreign,
-        screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page,
-    ):
-        threading.Thread(target=foreign.serve_forever).start()
-        try:
-            page.on("response", lambda answer: statuses.append((answer.request.method, answer.status, answer.url)))
-            page.goto(f"http://127.0.0.1:{foreign.server_port}")
-            assert page.evaluate(_ATTACK, {"url": url, "body": body}) == ["TypeError: Failed to fetch", "opaque"]
-            page.goto(up.told["ui"].replace("127.0.0.1", "localhost"), wait_until="domcontentloaded")  # its own page
-            page.get_by_text("Deployments", exact=True).first.click()
-            page.get_by_text("build-dataset").first.wait_for()
-        finally:
-            foreign.shutdown()
+    foreign_page = 200, {"Content-Type": "text/html"}, b"<title>Another page</title>"
+    with answered(lambda *_: foreign_page) as foreign, screenshots.browser_page(_WIDTH_PX, _HEIGHT_PX) as page:
+        page.on("response", lambda answer: statuses.append((answer.request.method, answer.status, answer.url)))
+        page.goto(foreign)
+        assert page.evaluate(_ATTACK, {"url": url, "body": body}) == ["TypeError: Failed to fetch", "opaque"]
+        page.goto(up.told["ui"].replace("127.0.0.1", "localhost"), wait_until="domcontentloaded")  # its own page
+        page.get_by_text("Deployments", exact=True).first.click()
+        page.get_by_text("build-dataset").first.wait_for()
     assert {status for method, status, at in statuses if at == url} == {403}
     assert ("POST", 403, url) in statuses
     assert up.ask("/flow_runs/count", {}) == before

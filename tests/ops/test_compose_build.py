@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.support.compose import Service, services
 from tests.support.natively import Native, with_trigrams
 from tests.support.postgres import asked, schema
 from tests.support.small_builds import small_build
+from tests.support.waiting import soon
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
@@ -46,10 +46,7 @@ def told() -> dict[str, Service]:
 
 
 def eventually(holds: Callable[[], bool], native: Native) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, native.copies("worker-cpu")[0].log[-3000:]
-        time.sleep(0.05)
+    soon(holds, _PATIENCE_S, 0.05, lambda: native.copies("worker-cpu")[0].log[-3000:])
 
 
 def cstar(store: Store) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ from flows.finetune.resolve import resolve
 from flows.finetune.tracking import start_run
 from tasks.launch.processes import LAUNCH_VARIABLE
 from tasks.training.starting import launch, running_handle
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 from toolformer_core.finetune.events import read_events
 
 Built = tuple[BuildResult, Path, list[str]]

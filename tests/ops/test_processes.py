@@ -16,7 +16,7 @@ import pytest
 
 from ops.ports import LOOPBACK, free_port, port_holder
 from ops.processes import GROUP_VARIABLE, ProcessGroup, Service, ServiceError, end_marked
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 from toolformer_core.errors import UsageError
 
 IDLE = "import time; time.sleep(600)"

@@ -21,7 +21,8 @@ import pytest
 from ops.addresses import running_addresses
 from ops.ports import LOOPBACK, PortTakenError
 from ops.up import Up, UpError
-from tests.support.servers_up import Running, soon, started
+from tests.support.servers_up import Running, started
+from tests.support.waiting import soon
 from toolformer_core.embedded import CORPUS
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import read_events

@@ -64,7 +64,6 @@ class ChatServer:
 
 @contextmanager
 def chat_server() -> Iterator[ChatServer]:
-    """Run a server while the block runs."""
     model = ChatServer()
     routes = [Route("/v1/models", model.models), Route("/v1/chat/completions", model.complete, methods=["POST"])]
     with served(Starlette(routes=routes)) as at:

@@ -43,14 +43,11 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 def read(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the whole file, its variables filled in."""
     return dict(interpolated(yaml.safe_load(FILE.read_text(encoding="utf-8")), variables))
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a service runs, and with what."""
-
     name: str
     image: str
     command: tuple[str, ...]  # with the entrypoint, where the file names one

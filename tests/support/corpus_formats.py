@@ -83,7 +83,6 @@ def wet(texts: Iterable[str], uri: str = "") -> bytes:
 
 
 def page(title: str, wikitext: str, ns: int = 0, redirect: str = "", model: str = "wikitext") -> str:
-    """A page as MediaWiki's export format 0.11 has it."""
     size = len(wikitext.encode())
     return f"""  <page>
     <title>{escape(title)}</title>

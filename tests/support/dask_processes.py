@@ -15,7 +15,7 @@ from typing import IO
 
 from benchmarks.chaos import family, kill
 from ops.ports import free_port
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DEATHS = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "2"}  # as docs/operating.md has it
@@ -23,8 +23,6 @@ _DEATHS = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "2"}  # as docs/oper
 
 @dataclass
 class Build:
-    """A build in a process of its own."""
-
     process: subprocess.Popen[bytes]
     errors: Path
 
@@ -32,8 +30,6 @@ class Build:
         return self.errors.read_text(encoding="utf-8")
 
     def until(self, what: Callable[[], object], seconds: float = 240.0) -> None:
-        """Wait until something is so, while the build runs."""
-
         def happened() -> bool:
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.said()[-4000:]}"
             return bool(what())

@@ -6,13 +6,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.message import Message
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 import torch
 
+from tests.support.served_app import Answer, answered
 from tests.tiny import tiny_lm
 from toolformer_core.lm.base import uniform
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -20,17 +21,14 @@ from toolformer_core.lm.hf.engine import TransformersLM
 SERVED = "folder/served"
 
 
-class FakeVllm(ThreadingHTTPServer):
+class FakeVllm:
     """Answers as vLLM does: token ids in, seeded draws, stop strings, prompt_logprobs up to a limit; and its models.
 
     Another model may take the place of `lm` at any time; `max_logprobs` is the option of `vllm serve`.
     """
 
-    daemon_threads = True
-    request_queue_size = 128  # clients ask 64 at a time
-
     def __init__(self, lm: TransformersLM, served: str, max_logprobs: int = 20) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self.at = ""  # its address
         self.lm = lm
         self.served = served
         self.max_logprobs = max_logprobs
@@ -41,7 +39,20 @@ class FakeVllm(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
+        return f"{self.at}/v1"
+
+    def answer(self, method: str, path: str, headers: Message, body: bytes) -> Answer:
+        json_type = {"Content-Type": "application/json"}
+        with self.lock:
+            if method == "POST":
+                self.asked.append(json.loads(body))
+            if self.wanted is not None and (path.partition("?")[2], headers["Authorization"]) != self.wanted:
+                return 401, json_type, json.dumps({"error": {"message": f"who are you, {path}?"}}).encode()
+            if self.answers:
+                status, data = self.answers.pop(0)
+                return status, json_type, data
+            status, answer = self.complete(self.asked[-1]) if method == "POST" else (200, self.models())
+            return status, json_type, json.dumps(answer).encode()
 
     def models(self) -> dict[str, Any]:
         context = self.lm.hf_model.context_length
@@ -123,42 +134,8 @@ class FakeVllm(ThreadingHTTPServer):
         return str(hf_model.text([token]))
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: FakeVllm
-
-    def do_GET(self) -> None:
-        self._answer({}, 200, self.server.models())
-
-    def do_POST(self) -> None:
-        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-    def _answer(self, body: dict[str, Any], status: int = 0, answer: Any = None) -> None:
-        with self.server.lock:
-            if body:
-                self.server.asked.append(body)
-            wanted = self.server.wanted
-            if wanted is not None and (self.path.partition("?")[2], self.headers["Authorization"]) != wanted:
-                status, told = 401, json.dumps({"error": {"message": f"who are you, {self.path}?"}}).encode()
-            elif self.server.answers:
-                status, told = self.server.answers.pop(0)
-            else:
-                if body:
-                    status, answer = self.server.complete(body)
-                told = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(told)))
-        self.end_headers()
-        self.wfile.write(told)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @contextmanager
 def fake_vllm(served: str = SERVED, lm: TransformersLM | None = None, max_logprobs: int = 20) -> Iterator[FakeVllm]:
-    """A server while the block runs."""
-    with FakeVllm(lm or tiny_lm("gpt2"), served, max_logprobs) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    server = FakeVllm(lm or tiny_lm("gpt2"), served, max_logprobs)
+    with answered(server.answer) as server.at:
         yield server
-        server.shutdown()

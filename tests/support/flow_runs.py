@@ -106,7 +106,6 @@ def as_built(built: tuple[BuildResult, Path, list[str]], tmp_path: Path) -> Path
 
 @pytest.fixture(scope="session")
 def screenshots() -> ModuleType:
-    """The script that takes the documentation's pictures."""
     return importlib.import_module("docs.screenshots")
 
 

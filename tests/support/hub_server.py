@@ -10,12 +10,13 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email.message import Message
 from typing import Any
+
+from tests.support.served_app import Answer, answered
 
 TOKEN = "hf_of_these_tests"
 _REPO = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+?)(?:/(revision|preupload|commit)/main)?")
@@ -46,10 +47,10 @@ class HubServer:
         self.refuse: dict[str, int] = {}  # the end of a path -> the status with which it is answered
         self.before_commit: Any = None  # called first, with the repository
 
-    def answer(self, method: str, path: str, key: str | None, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body."""
+    def answer(self, method: str, path: str, headers: Message, body: bytes) -> Answer:
+        path = path.partition("?")[0]
         self.asked.append(f"{method} {path}")
-        if key != f"Bearer {TOKEN}":
+        if headers.get("Authorization") != f"Bearer {TOKEN}":
             return 401, {"X-Error-Message": "Invalid credentials in Authorization header"}, b"{}"
         for end, status in self.refuse.items():
             if path.endswith(end):
@@ -71,7 +72,7 @@ class HubServer:
         siblings = [{"rfilename": name} for name in repo.files]
         return _json({"id": match[1], "sha": repo.sha, "private": repo.private, "siblings": siblings})
 
-    def _create(self, asked: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    def _create(self, asked: dict[str, Any]) -> Answer:
         name = f"{asked['organization']}/{asked['name']}"
         if name in self.repos:
             return 409, {}, b'{"error": "You already created this repo"}'
@@ -83,7 +84,7 @@ class HubServer:
         oid = None if held is None else hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()
         return {"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid}
 
-    def _commit(self, name: str, repo: Repo, lines: list[dict[str, Any]]) -> tuple[int, dict[str, str], bytes]:
+    def _commit(self, name: str, repo: Repo, lines: list[dict[str, Any]]) -> Answer:
         if self.before_commit is not None:
             self.before_commit(repo)
         header, *operations = lines
@@ -97,7 +98,7 @@ class HubServer:
         repo.commits.append({**header["value"], "added": sorted(added), "deleted": deleted})
         return _json({"commitUrl": f"{self.url}/datasets/{name}/commit/{repo.sha}", "commitOid": repo.sha})
 
-    def _file(self, name: str, revision: str, path: str) -> tuple[int, dict[str, str], bytes]:
+    def _file(self, name: str, revision: str, path: str) -> Answer:
         repo = self.repos[name]
         assert revision == repo.sha  # these tests read nothing old
         data = repo.files[path]
@@ -105,51 +106,12 @@ class HubServer:
         return 200, {"ETag": etag, "X-Repo-Commit": revision}, data
 
 
-def _json(value: Any) -> tuple[int, dict[str, str], bytes]:
+def _json(value: Any) -> Answer:
     return 200, {"Content-Type": "application/json"}, json.dumps(value).encode()
 
 
 @contextmanager
 def hub_server() -> Iterator[HubServer]:
-    """Run a hub while the block runs."""
     hub = HubServer()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            body = _chunked(self.rfile) if "chunked" in self.headers.get("Transfer-Encoding", "") else b""
-            body = body or self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            path = self.path.partition("?")[0]
-            status, headers, data = hub.answer(self.command, path, self.headers.get("Authorization"), body)
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(data))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
-
-        do_GET = do_HEAD = do_POST = _answer
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with answered(hub.answer) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def _chunked(stream: Any) -> bytes:
-    data = b""
-    while size := int(stream.readline().partition(b";")[0], 16):
-        data += stream.read(size)
-        stream.readline()
-    stream.readline()
-    return data

@@ -11,14 +11,12 @@ TOOLS: dict[str, Tool] = build_tools(list(LIBRARY))
 
 
 def answer(key: str, asked: str, context: str = "") -> str:
-    """Return what a tool answers."""
     result = TOOLS[key].run(asked, context)
     assert isinstance(result, ToolResponse), result
     return result.text
 
 
 def refusal(key: str, asked: str, context: str = "") -> str:
-    """Return why a tool refuses an input."""
     result = TOOLS[key].run(asked, context)
     assert isinstance(result, ToolFailure), result
     assert result.reason == "invalid_input"

@@ -41,7 +41,6 @@ def text(value: str) -> dict[str, Any]:
 
 
 def content_of(tool: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a tool that answers at once."""
     match tool:
         case "echo":
             return text(given["text"])
@@ -112,7 +111,6 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def run_on_pipes() -> None:
-    """Answer line by line until the input ends."""
     sys.stderr.write("by-hand is listening\n")
     greeted = "BY_HAND_STRICT" not in os.environ
     for line in sys.stdin:

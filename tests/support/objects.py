@@ -32,8 +32,13 @@ def bucket(object_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or Arrow looks for one, on the network
+    return new_bucket(object_server)
+
+
+def new_bucket(server: str) -> str:
+    """Make an empty bucket at a server; return the URL of a folder in it."""
     name = f"bucket-{uuid.uuid4().hex[:12]}"
-    query = f"endpoint_override={object_server}&scheme=http&region=us-east-1"
+    query = f"endpoint_override={server}&scheme=http&region=us-east-1"
     filesystem, _ = pafs.FileSystem.from_uri(f"s3://{name}?{query}&allow_bucket_creation=true")
     filesystem.create_dir(name)
     return f"s3://{name}/c4?{query}"

@@ -14,7 +14,6 @@ from toolformer_core.records import ScoredCall
 def plain_reasons(
     calls: Sequence[ScoredCall], choice: CallFilter, ranks: Mapping[tuple[str, str, int], int] | None = None
 ) -> list[str]:
-    """Return why each call is dropped; "" if it is kept."""
     log_ps = {(c.tool, c.doc_id, c.position): c.log_p for c in calls if not c.preceding_calls}
     reasons = [_reason_alone(call, choice, log_ps, ranks or {}) for call in calls]
     winners: dict[str, dict[int, ScoredCall]] = {call.doc_id: {} for call in calls}
@@ -38,7 +37,6 @@ def plain_reasons(
 def plain_survivors(
     calls: Sequence[ScoredCall], choice: CallFilter, ranks: Mapping[tuple[str, str, int], int] | None = None
 ) -> list[ScoredCall]:
-    """Return the calls that are kept."""
     return [call for call, reason in zip(calls, plain_reasons(calls, choice, ranks), strict=True) if not reason]
 
 

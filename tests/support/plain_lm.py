@@ -43,7 +43,6 @@ class PlainLM:
         return f"plain {self.hf_model.name}"
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[PlainScan]:
-        """See `LanguageModel.scan`: one text at a time, in the order given."""
         head = self.hf_model.head_ids(prompt)
         for text, windows in enumerate(windows_of(self.hf_model, prompt, texts)):
             if windows:
@@ -51,7 +50,6 @@ class PlainLM:
                 yield PlainScan(self.hf_model, head, text, windows, scanned)
 
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
-        """See `LanguageModel.log_probs`: one pass per request, over as much text as the context holds."""
         return [self._log_probs(r) for r in requests]
 
     def _log_probs(self, r: ScoreRequest) -> NDArray[np.float32]:
@@ -73,8 +71,6 @@ class PlainLM:
 
 @dataclass(frozen=True, slots=True)
 class PlainScan:
-    """One text, scanned; see `base.Scan`."""
-
     hf_model: HFModel
     head: list[int]
     text: int
@@ -97,7 +93,6 @@ class PlainScan:
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`: one request after the other, each from the start of its prompt."""
         return [self._draw(r, max_tokens, temperature, name, begin) for r in requests]
 
     def _draw(self, r: DrawRequest, max_tokens: int, temperature: float, name: str, begin: str) -> Draw:
@@ -133,7 +128,6 @@ class PlainScan:
 
 
 def _log_prob_table(hf_model: HFModel, ids: list[int]) -> torch.Tensor:
-    """Return the log-probabilities (T, V) of what follows each token of a sequence."""
     with torch.inference_mode():
         logits = hf_model.model(input_ids=torch.tensor([ids], device=hf_model.device), use_cache=False).logits
     return torch.log_softmax(logits[0].float(), dim=-1)

@@ -72,10 +72,8 @@ def assert_scans_alike(lm: TransformersLM, texts: Sequence[str | Insertion], pro
         assert drawn(lm, texts, temperature, prompt=prompt) == drawn(plain, texts, temperature, prompt=prompt)
 
 
-def assert_alike(
-    lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES, prompt: Prompt = PROMPT
-) -> None:
-    assert_scans_alike(lm, texts, prompt)
+def assert_alike(lm: TransformersLM, texts: Sequence[str], prefixes: Sequence[str] = PREFIXES) -> None:
+    assert_scans_alike(lm, texts)
     plain, requests = PlainLM(lm.hf_model), asked_of(texts, prefixes)
     for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
         assert len(got) == len(wanted)

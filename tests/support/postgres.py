@@ -36,17 +36,20 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture
 def postgres(postgres_server: str) -> str:
-    """The URL of a new, empty database."""
+    return new_database(postgres_server)
+
+
+def new_database(server: str) -> str:
+    """Make an empty database at a server; return its URL."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
     engine.dispose()
-    return sa.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+    return sa.make_url(server).set(database=name).render_as_string(hide_password=False)
 
 
 def asked(url: str, sql: str) -> list[tuple[object, ...]]:
-    """What a query gives."""
     engine = sa.create_engine(url)
     try:
         with engine.begin() as connection:

@@ -30,9 +30,7 @@ class ScriptedSmallLM:
     """
 
     def __init__(
-        self,
-        answers: Mapping[str, str] | None = None,
-        calls: Mapping[tuple[str, str], str | None] | None = None,
+        self, answers: Mapping[str, str] | None = None, calls: Mapping[tuple[str, str], str | None] | None = None
     ) -> None:
         self._answers = dict(answers or {})
         self._calls = dict(calls or {})
@@ -42,7 +40,6 @@ class ScriptedSmallLM:
 
     @property
     def digest(self) -> str:
-        """Digest of the script."""
         return digest_of("scripted small LM", self.name, repr(sorted(self._answers.items())), repr(self._calls))
 
     def answers(self, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
@@ -80,19 +77,15 @@ class ScriptedSmallLM:
 
 
 class ScriptedEncoder:
-    """Embeds the texts of a script."""
-
     def __init__(self, vectors: Mapping[str, Sequence[float]]) -> None:
         self._vectors = dict(vectors)
         self.asked: list[str] = []  # every text that was embedded, in order
 
     @property
     def digest(self) -> str:
-        """Digest of the script."""
         return digest_of("scripted encoder", repr(sorted(self._vectors.items())))
 
     def encode(self, texts: Sequence[str]) -> Embeddings:
-        """See `Encoder.encode`."""
         self.asked += texts
         for text in texts:
             if text not in self._vectors:

@@ -49,11 +49,12 @@ class ScriptedLM:
             tokens requested; or a function from a `ScoreRequest` to them.
         batch_size: texts per scan.
         reverse: scan the last texts first, as a backend that sorts by length may.
-        name: the model's name.
 
     Raises:
         ScriptError: the script names an offset at which no token starts.
     """
+
+    name = "scripted"
 
     def __init__(
         self,
@@ -63,14 +64,12 @@ class ScriptedLM:
         *,
         batch_size: int = 8,
         reverse: bool = False,
-        name: str = "scripted",
     ) -> None:
         self._scans = dict(scans or {})
         self._draws = dict(draws or {})
         self._log_probs: LogProbs = log_probs if log_probs is not None else {}
         self._batch_size = batch_size
         self._reverse = reverse
-        self._name = name
         self._current: _ScriptedScan | None = None
         for (tool, text), places in self._scans.items():
             for position in places:
@@ -80,29 +79,23 @@ class ScriptedLM:
                 _check_start(text, position, f"the draw script of {tool!r}")
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
     def digest(self) -> str:
         """Digest of the script; a function counts by its qualified name only."""
         given = self._log_probs
         scores = [given.__qualname__] if callable(given) else [[list(k), list(v)] for k, v in sorted(given.items())]
         scans = [[list(k), sorted(v.items())] for k, v in sorted(self._scans.items())]
         draws = [[list(k), list(v)] for k, v in sorted(self._draws.items())]
-        return digest_of("scripted", json.dumps([self._name, scans, draws, scores]))
+        return digest_of("scripted", json.dumps([self.name, scans, draws, scores]))
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[_ScriptedScan]:
         """Scan texts, `batch_size` at a time. A scan expires when the next one is requested."""
-        order = list(range(len(texts)))
-        if self._reverse:
-            order.reverse()
+        order = range(len(texts))[:: -1 if self._reverse else 1]
         for at in range(0, len(order), self._batch_size):
             self._current = self._scan_batch(prompt, texts, order[at : at + self._batch_size])
             yield self._current
         self._current = None
 
-    def _scan_batch(self, prompt: Prompt, texts: Sequence[str | Insertion], batch: list[int]) -> _ScriptedScan:
+    def _scan_batch(self, prompt: Prompt, texts: Sequence[str | Insertion], batch: Sequence[int]) -> _ScriptedScan:
         positions, log_probs = [], []
         for index in batch:
             text = texts[index]

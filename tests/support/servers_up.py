@@ -8,31 +8,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
 from ops.processes import GROUP_VARIABLE
 from tasks.launch.processes import find
+from tests.support.waiting import soon
 
-T = TypeVar("T")
 _NOT_THEIRS = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")  # what a user need not have set
-
-
-def soon(what: Callable[[], T | None], seconds: float = 300.0) -> T:
-    """Ask until there is an answer."""
-    deadline = time.monotonic() + seconds
-    while not (answer := what()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
-    return answer
 
 
 def toolformer(*words: str) -> list[str]:

@@ -25,8 +25,6 @@ Script = Callable[[Sequence[Question]], tuple[float, Outcome | ToolResult | str]
 
 
 class Simulation(Clock):
-    """Time, and workers in it."""
-
     def __init__(self, script: Script) -> None:
         self._script = script
         self._time = 0.0

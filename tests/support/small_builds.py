@@ -34,5 +34,4 @@ def small_build(documents: Path, data_folder: Path, **changes: object) -> BuildP
 
 
 def examples_in(store: Store, dataset: Dataset) -> list[Example]:
-    """Return the texts of a version of C*."""
     return [example for file in dataset.files for example in arrow.examples_of(store.read(file))]

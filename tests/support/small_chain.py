@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.wh_fixtures import a_training, make_commit, make_run, put, scored, table
+from tests.wh_fixtures import a_training, make_commit, make_run, put, put_dataset, scored, table
 from toolformer_core.finetune.recipe import Recipe
-from warehouse.commits import Commit, Dataset, RowCounts, dataset_version, fingerprint
+from warehouse.commits import Commit, Dataset, RowCounts, fingerprint
 from warehouse.records import Export, write_export, write_training
 from warehouse.schema import REJECTS
 from warehouse.store import Store
@@ -28,7 +28,6 @@ _MODEL = {"model": "m" * 32}
 
 
 def documents(store: Store, run: str = BUILD) -> Commit:
-    """Commit the documents of two shards, and a rejected row."""
     parts = {"config": "c", "code": "ingest/2", "inputs": "corpus-digest"}
     key = fingerprint(parts)
     files = [
@@ -46,7 +45,6 @@ def documents(store: Store, run: str = BUILD) -> Commit:
 
 
 def _shard(store: Store, source: Commit, number: int) -> list[Commit]:
-    """Commit the stages of one shard."""
     ids = (["d0", "d1", "d2"], ["d3", "d4"])[number]
     kept = ids[:2] if number == 0 else []
     read = [source.files[number].digest]
@@ -72,42 +70,20 @@ def _shard(store: Store, source: Commit, number: int) -> list[Commit]:
 
 
 def chain(folder: Path, *, state: str = "completed") -> Store:
-    """Make the data folder."""
     store = Store(folder)
     source = documents(store)
     commits = [source, *_shard(store, source, 0), *_shard(store, source, 1)]
-    files = tuple(commit.files[0] for commit in commits if commit.stage == "assemble")
-    dataset = Dataset(
-        name="cstar",
-        version=dataset_version(files),
-        files=files,
-        counts={_TOOL: 1},
-        thresholds={_TOOL: 0.5},
-        run_id=BUILD,
-        model="gpt2",
-        corpus="/corpora/five.jsonl",
-        created="2024-05-01T12:00:01+00:00",
-        made="123456789abc",
-    )
-    done = state == "completed"
-    if done:
-        store.write_dataset(dataset)
-    store.write_run(
-        make_run(
-            BUILD,
-            sorted(commit.key for commit in commits),
-            BEGAN,
-            flow="build-dataset",
-            state=state,
-            finished="2024-05-01T12:00:02.000000+00:00" if state != "running" else None,
-            corpus="/corpora/five.jsonl",
-            model="gpt2",
-            parameters={"model": "gpt2"},
-            dataset=dataset.key if done else "",
-        )
-    )
-    if done:
+    made_from = {"corpus": "/corpora/five.jsonl", "model": "gpt2"}
+    told: dict[str, Any] = {"flow": "build-dataset", "state": state, "parameters": {"model": "gpt2"}, **made_from}
+    if state != "running":
+        told["finished"] = "2024-05-01T12:00:02.000000+00:00"
+    if state == "completed":
+        examples = [commit for commit in commits if commit.stage == "assemble"]
+        figures = {"counts": {_TOOL: 1}, "thresholds": {_TOOL: 0.5}, "made": "123456789abc"} | made_from
+        dataset = put_dataset(store, "cstar", examples, BUILD, created="2024-05-01T12:00:01+00:00", **figures)
+        told["dataset"] = dataset.key
         _afterwards(store, dataset)
+    store.write_run(make_run(BUILD, sorted(commit.key for commit in commits), BEGAN, **told))
     return store
 
 
@@ -117,25 +93,11 @@ def _afterwards(store: Store, dataset: Dataset) -> None:
     finished = {"seconds": 7.0, "finished": "2024-05-01T13:00:07.000000+00:00"}
     write_training(store, a_training(JOB, **given, **finished))
     asked = {"task": "svamp", "path": "/benchmarks/svamp.json"}
-    items = put(
-        store, "benchmark", "", "svamp", [{"item_id": "i"}], config=asked, parts={"source": "s"}, run_id=EVALUATION
-    )
-    config = {
-        "model": f"{store.root}/finetunes/{JOB}/model",
-        "model_digest": "trained",
-        "base": "gpt2",
-        "base_digest": "m",
-    }
-    answers = put(
-        store,
-        "evaluate",
-        "",
-        "e-0",
-        [{"item_id": "i"}],
-        config=config,
-        inputs=(items.files[0].digest,),
-        run_id=EVALUATION,
-    )
+    own: dict[str, Any] = {"run_id": EVALUATION}
+    items = put(store, "benchmark", "", "svamp", [{"item_id": "i"}], config=asked, parts={"source": "s"}, **own)
+    own["inputs"] = (items.files[0].digest,)
+    models = {"model": f"{store.root}/finetunes/{JOB}/model", "model_digest": "trained", "base": "gpt2"}
+    answers = put(store, "evaluate", "", "e-0", [{"item_id": "i"}], config={**models, "base_digest": "m"}, **own)
     began, ended = "2024-05-02T12:00:00.000000+00:00", "2024-05-02T12:01:00.000000+00:00"
     store.write_run(
         make_run(EVALUATION, [items.key, answers.key], began, flow="evaluate", finished=ended, model="gpt2")

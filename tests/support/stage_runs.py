@@ -68,7 +68,6 @@ def drawing(written: Callable[[Document, Prompt], str]) -> Callable[..., list[Sa
 def judge(
     lm: Any, tool_name: str, texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], *_: object
 ) -> list[ScoredCall]:
-    """What stands in for `score`."""
     return [a_scored(c.doc_id, c.tool, c.position, c.input, response) for c, response in items]
 
 

@@ -9,7 +9,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite file with MLflow's tables and no run."""
     from tasks.tracking import Tracking  # MLflow takes seconds to import
 
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"

@@ -14,8 +14,6 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Files of one version of an npm package."""
-
     name: str
     version: str
     licence: str
@@ -24,7 +22,6 @@ class Package:
 
     @property
     def own_folder(self) -> Path:
-        """Where the files are."""
         return ROOT / self.folder / f"{self.name}-{self.version}"
 
 

@@ -19,5 +19,4 @@ def tracking(empty_database: Path, tmp_path: Path) -> Tracking:
 
 @pytest.fixture
 def client(tracking: Tracking, tmp_path: Path) -> MlflowClient:
-    """What a user would look with."""
     return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")

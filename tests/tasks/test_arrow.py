@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import records
 
 from tasks.shards import arrow as translate
-from toolformer_core.records import Example, PrefilterResult, Rejection, ScoredCall
+from toolformer_core.records import PrefilterResult, Rejection, ScoredCall
 from warehouse.schema import REJECTS, stage_facts
 from warehouse.store import Store
 
@@ -64,12 +64,3 @@ def test_the_gain_is_written_for_queries_and_computed_for_records() -> None:
 def test_spans_stand_as_named_offsets() -> None:
     table = translate.stage_table("prefilter", [PrefilterResult("d", "mt", True, "foreign", "", ((0, 3), (7, 9)))])
     assert table.column("spans").to_pylist() == [[{"start": 0, "end": 3}, {"start": 7, "end": 9}]]
-
-
-def test_no_records_are_a_table_without_rows() -> None:
-    for stage in BACK:
-        assert translate.stage_table(stage, []).num_rows == 0
-
-
-def test_an_example_without_calls() -> None:
-    assert translate.examples_of(translate.stage_table("assemble", [Example("d", "x")])) == [Example("d", "x")]

@@ -60,7 +60,6 @@ def read_ahead(spec: BuildSpec, workers: int) -> None:
 
 
 def rows(spec: BuildSpec, result: ShardResult) -> tuple[list[tuple[object, ...]], set[tuple[object, ...]]]:
-    """Return what was ingested, in order, and what was rejected."""
     store = spec.store()
     commit = store.read_commit(result.key)
     assert commit is not None

@@ -90,7 +90,6 @@ def executed(spec: BuildSpec, results: list[ShardResult]) -> dict[str, Execution
 
 
 def commits(spec: BuildSpec) -> dict[str, Commit]:
-    """Return the commits of `execute` by run."""
     return {commit.run_id: commit for commit in spec.store().commits("execute")}
 
 

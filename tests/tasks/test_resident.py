@@ -44,7 +44,6 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
 
 
 def drop() -> None:
-    """Leave nothing of this test to those after it."""
     for release in models._ON_DROP:
         release()
     models._RESIDENT.clear()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fakes import a_document
+from wh_fixtures import alter, truncate
 
 from tasks.shards.arrow import rejects_table, stage_table
 from tasks.shards.cpu_time import CPU_SECONDS
@@ -132,22 +133,6 @@ def test_whatever_the_result_depends_on_makes_it_other_work(tmp_path: Path, chan
     # the first still stands
     assert run_shard(store, WORK, "r1", job).skipped
     assert job.done == 2
-
-
-def test_the_readable_config_alone_changes_nothing(tmp_path: Path) -> None:
-    # its digest is among the parts; the config itself is only there to be read
-    store, job = Store(tmp_path), Job()
-    run_shard(store, WORK, "r1", job)
-    assert run_shard(store, replace(WORK, config={"limit": 5}), "r1", job).skipped
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
-
-
-def alter(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
 
 
 @pytest.mark.parametrize("folder", ["shards", "rejects", "commits"])

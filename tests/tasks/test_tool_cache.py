@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,26 +48,6 @@ def responses(found: dict[Question, Execution]) -> dict[str, str]:
     return {input: execution.response or execution.failure for (input, _), execution in found.items()}
 
 
-def test_answers_of_all_shards_are_found(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    keep(store, "s0", [said("a", "1"), said("b", "2")])
-    keep(store, "s1", [said("c", "3"), said("a", "1")])
-    recalled = answers(store).recall([("a", ""), ("c", ""), ("d", "")])
-    assert responses(recalled.known) == {"a": "1", "c": "3"}
-    assert recalled.answered == 100.0
-    assert answers(store).recall([("d", "")]).answered == math.inf
-
-
-def test_what_is_committed_later_is_found_later_also_by_another_store_object(tmp_path: Path) -> None:
-    here, asked = Store(tmp_path), [("a", ""), ("b", "")]
-    found = answers(here)
-    assert found.recall(asked).known == {}
-    keep(Store(tmp_path), "s0", [said("a", "1")])  # another process, another host
-    assert responses(found.recall(asked).known) == {"a": "1"}
-    keep(Store(tmp_path), "s1", [said("b", "2")])
-    assert responses(found.recall(asked).known) == {"a": "1", "b": "2"}
-
-
 def test_the_context_is_part_of_the_question(tmp_path: Path) -> None:
     # the calendar is asked the same nothing on two days
     store = Store(tmp_path)
@@ -112,14 +91,6 @@ def test_answers_of_a_tool_that_asks_others_last_their_time(tmp_path: Path) -> N
     # where nothing may be asked, age does not count, and its failures do
     offline = answers(store, 60.0, now=999.0).recall(asked, offline=True)
     assert responses(offline.known) == {"a": "new", "b": "2", "c": "no_result"}
-
-
-def test_an_answer_used_again_keeps_its_age(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    keep(store, "s0", [said("a", "1")], answered=100.0)
-    at_150 = answers(store, 60.0, now=150.0).recall([("a", "")])
-    keep(store, "s1", list(at_150.known.values()), answered=at_150.answered)  # committed at 150, answered at 100
-    assert answers(store, 60.0, now=170.0).recall([("a", "")]).known == {}
 
 
 def test_a_damaged_file_answers_nothing(tmp_path: Path) -> None:

@@ -104,7 +104,6 @@ def _example(call: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder, with its snapshot."""
     store = Store(tmp_path_factory.mktemp("viewed") / "data")
     commits = [commit for shard in ROWS for commit in _put_shard(store, shard)]
     told = {"finished": CREATED, "parameters": {"tools": list(CALLS)}, "model": "embedded"}
@@ -118,7 +117,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def pages(folder: Path, headers: dict[str, str] | None = None) -> Iterator[TestClient]:
-    """A client of the pages of a folder."""
     with TestClient(make_app(str(folder)), base_url=ORIGIN, headers=headers) as found:
         yield found
 
@@ -134,22 +132,18 @@ def changed(data: Path, folder: Path, change: Callable[[Store], object] = lambda
 
 @pytest.fixture(scope="session")
 def version(data: Path) -> str:
-    """The version of C*, as name@version."""
     [dataset] = Store(data).datasets()
     return f"{dataset.name}@{dataset.version}"
 
 
 @pytest.fixture(scope="module")
 def client(data: Path) -> Iterator[TestClient]:
-    """A client of the pages."""
     with pages(data) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def page(client: TestClient) -> Callable[..., str]:
-    """Gets a page, which must be there."""
-
     def get(path: str, **query: Any) -> str:
         answer = client.get(path, params=query or None)
         assert answer.status_code == 200, answer.text

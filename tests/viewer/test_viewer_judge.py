@@ -30,7 +30,6 @@ def client(own: Path) -> Iterator[TestClient]:
 
 
 def hidden(page: str, name: str) -> str:
-    """The value of a hidden field of the form that judges."""
     form = page.partition('class="verdict"')[2]
     found = re.search(rf'name="{name}" value="([^"]*)"', form)
     return unescape(found[1])

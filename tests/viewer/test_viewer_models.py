@@ -27,7 +27,6 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def put_arm(store: Store, evaluation: str, arm: str, k: int, rows: list[dict[str, Any]]) -> None:
-    """Write an evaluation of an arm, in a run of its own."""
     about = {"evaluation": evaluation, "task": "svamp", "arm": arm, "k": k}
     config = {**about, "model": "runs/m", "base": "b", "model_digest": "d1", "base_digest": "d0", "source": "s.json"}
     plain = {"prompt": "How many?", "answers": ["4", "four"], "tool": None, "failure": None}
@@ -50,8 +49,6 @@ def put_evaluations(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def client(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """The hand-made folder with two evaluated arms."""
-
     def evaluate(store: Store) -> None:
         put_evaluations(store)
         write_training(store, a_training("cstar-toolformer-1", checkpoint=str(Path("runs/m").absolute())))

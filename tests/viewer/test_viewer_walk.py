@@ -3,24 +3,20 @@
 Nothing may be logged as an error, nothing may be asked of another machine, and axe-core may find nothing serious.
 """
 
-import os
 import re
 import shutil
-import threading
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.what_if_query import ask
 from tests.support.small_builds import small_build
 from tests.support.vendored import PACKAGES
 from tests.viewer.test_viewer_models import put_evaluations
-from viewer.server import ViewerServer
 from warehouse.marks import read_marks
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
@@ -37,31 +33,11 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def serving(data: Path) -> Iterator[str]:
-    """Serve a data folder and yield the address."""
-    server = ViewerServer(str(data), port=0)
-    thread = threading.Thread(target=server.serve_until_ended)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield server.url
-    finally:
-        server.end()
-        thread.join(30)
-        assert not thread.is_alive()
-
-
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page(screenshots: ModuleType) -> Iterator[Page]:
     """One page, and a list of what went wrong in it or left this machine."""
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     expect.set_options(timeout=SHOW_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        found = browser.new_page()
+    with screenshots.browser_page(1280, 720) as found:
         found.set_default_timeout(SHOW_MS)
         wrong: list[str] = []
         found.on("pageerror", lambda error: wrong.append(str(error)))
@@ -69,7 +45,6 @@ def page() -> Iterator[Page]:
         found.on("dialog", lambda dialog: wrong.append(dialog.message))
         found.on("request", lambda r: None if "//127.0.0.1" in r.url or r.url == "data:," else wrong.append(r.url))
         yield found
-        browser.close()
     assert wrong == []
 
 
@@ -96,13 +71,13 @@ def check_widths(page: Page, address: str, paths: Iterable[str]) -> None:
             check_accessibility(page)
 
 
-def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: Path) -> None:
+def test_a_walk_through_a_real_build(page: Page, screenshots: ModuleType, as_built: Path, few_documents: Path) -> None:
     run_build(small_build(few_documents, as_built))  # its snapshot is to refer to this copy
     snapshot = as_built / "warehouse.duckdb"
     put_evaluations(Store(as_built))
     publish(Store(as_built), None)
     [call] = rows_of(snapshot, "FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1")
-    with serving(as_built) as url:
+    with screenshots.viewer(str(as_built)) as url:
         # Read: from the version to a document and a call.
         page.goto(url)
         check_accessibility(page)
@@ -244,8 +219,8 @@ def test_a_walk_through_a_real_build(page: Page, as_built: Path, few_documents: 
         check_widths(page, url, [*paths, "/sql?q=FROM+call_outcomes", "/versions/new"])
 
 
-def test_hostile_texts_do_nothing(page: Page, data: Path) -> None:
-    with serving(data) as url:
+def test_hostile_texts_do_nothing(page: Page, screenshots: ModuleType, data: Path) -> None:
+    with screenshots.viewer(str(data)) as url:
         for path in (
             "/documents",
             "/documents/hostile?call=calculator:25:0",

@@ -9,5 +9,4 @@ from warehouse.store import Store
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """An empty data folder."""
     return Store(tmp_path)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_run, put, put_dataset, scored
+from wh_fixtures import alter, make_run, put, put_dataset, scored, truncate
 
 from warehouse.audit import audit, missing_files
 from warehouse.catalog import Catalog
@@ -19,15 +19,6 @@ from warehouse.files.base import temporary_beside
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def alter(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
 
 
 def build(store: Store) -> tuple[Commit, Commit, Dataset]:
@@ -44,6 +35,7 @@ def test_damaged_data_is_told_with_who_rests_on_it(tmp_path: Path, damage: Calla
     assert audit(store) == []
     file = documents.files[0]
     damage(tmp_path / file.path)
+    assert (store.find("ingest", "", "s0", documents.fingerprint) is None) == (damage is truncate)
     with pytest.raises(
         CorruptDataError, match=r"run the same build again: it sets the file aside and computes the shard again"
     ):
@@ -204,12 +196,3 @@ def test_a_catalog_is_brought_in_step_with_the_store(tmp_path: Path) -> None:
     assert {r["run_id"]: r["state"] for r in facts["runs"].to_pylist()} == {"r1": "completed", "r2": "completed"}
     for name, rows in again.items():
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, facts[name].to_pylist())), name
-
-
-def test_altered_data_of_the_same_size_is_kept_from_the_snapshot(store: Store, tmp_path: Path) -> None:
-    _, scores, _ = build(store)
-    assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 2.0}]
-    alter(tmp_path / scores.files[0].path)
-    path = publish(store, None)
-    assert rows_of(path, "SELECT gain FROM scored") == []
-    assert rows_of(path, "SELECT stage FROM shards WHERE NOT intact") == [{"stage": "score"}]

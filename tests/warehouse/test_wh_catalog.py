@@ -4,14 +4,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_commit, make_run, put, put_dataset
+from wh_fixtures import make_commit, make_run
 
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.errors import CatalogError, LockHeldError
 from warehouse.facts import Facts
-from warehouse.files.lock import FileLock
-from warehouse.store import Store
 
 FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
 
@@ -24,7 +22,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 
 
 def rows(facts: Facts) -> dict[str, list[str]]:
-    """All rows of all tables, in one order."""
     return {name: sorted(map(repr, table.to_pylist())) for name, table in facts.items()}
 
 
@@ -52,32 +49,16 @@ def test_runs_and_datasets_are_replaced_by_their_names(place: Path | str) -> Non
     commit = make_commit("score", "qa", "s0")
     dataset = Dataset("c", "v1", (FILE,), {"qa": 1}, {"qa": 1.0}, "r", "m", "c", "2024")
     with Catalog(place) as catalog:
-        catalog.record_run(make_run("r", [], state="running"))
-        catalog.record_run(make_run("r", [commit.key, commit.key]))
-        catalog.record_run(make_run("s", [commit.key]))
+        catalog.record(runs=[make_run("r", [], state="running")])
+        catalog.record(runs=[make_run("r", [commit.key, commit.key])])
+        catalog.record(runs=[make_run("s", [commit.key])])
         for licence in ("", "CC0"):
-            catalog.record_dataset(dataclasses.replace(dataset, licence=licence))
+            catalog.record(datasets=[dataclasses.replace(dataset, licence=licence)])
         facts = catalog.facts()
     assert sorted(facts["runs"].column("state").to_pylist()) == ["completed", "completed"]
     assert facts["run_commits"].num_rows == 2
     assert facts["datasets"].column("licence").to_pylist() == ["CC0"]
     assert facts["dataset_files"].num_rows == 1
-
-
-def test_reconcile_rebuilds_from_the_commits_alone(store: Store, tmp_path: Path) -> None:
-    commits = [put(store, "ingest", "", f"s{i}", [{"doc_id": f"d{i}"}]) for i in range(3)]
-    run = make_run("r", [c.key for c in commits])
-    store.write_run(run)
-    dataset = put_dataset(store, "c", commits[:1], "r")
-    with Catalog(tmp_path / "a.duckdb") as kept, Catalog(tmp_path / "b.duckdb") as lost:
-        kept.record(commits)
-        kept.record_run(run)
-        kept.record_dataset(dataset)
-        lost.record([make_commit("score", "qa", "gone")])
-        counts = lost.reconcile(store)
-        assert lost.facts() == kept.facts()
-        assert lost.reconcile(store) == counts
-    assert (counts["commits"], counts["run_commits"], counts["datasets"]) == (3, 3, 1)
 
 
 def test_a_duckdb_url_is_locked_like_a_path(tmp_path: Path) -> None:
@@ -89,12 +70,3 @@ def test_a_duckdb_url_is_locked_like_a_path(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_database_is_said_so() -> None:
     with pytest.raises(CatalogError, match="not a catalog's URL"):
         Catalog("nosuchdatabase://user:secret@place/x")
-
-
-def test_a_lock_file_that_says_nothing_still_excludes(tmp_path: Path) -> None:
-    with FileLock(tmp_path / "x.lock") as lock:
-        lock.path.write_bytes(b"")
-        with pytest.raises(LockHeldError, match="another process"):
-            FileLock(tmp_path / "x.lock")
-    lock.close()
-    FileLock(tmp_path / "x.lock").close()

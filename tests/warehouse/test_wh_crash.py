@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import environment, make_run, put
+from wh_fixtures import disk_of, environment, make_run, put
 
 from warehouse.catalog import Catalog
 from warehouse.errors import CatalogError, SnapshotError, StoreError, WarehouseError
@@ -70,22 +70,11 @@ def test_a_warehouse_survives_every_step(kind: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 24 MiB, where this user may have one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mount.returncode != 0:
-        pytest.skip("this user may not mount a file system in memory")
-    try:
+    with disk_of("24m", tmp_path) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(folder: Path, leave: int = 0) -> Path:
-    """Fill a disk but for some bytes."""
     path = folder / "ballast"
     with path.open("wb") as stream:
         left = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize - leave

@@ -66,7 +66,6 @@ some = st.lists(st.builds(grounding, counts, st.fixed_dictionaries({"a": score, 
 
 @pytest.fixture(scope="module")
 def macros() -> Iterator[duckdb.DuckDBPyConnection]:
-    """An empty database with the macros."""
     with duckdb.connect() as connection:
         connection.register("groundings", STAGES["ground"].schema.empty_table())
         for name in ("grounding_scores", "grounding_accuracy"):

@@ -72,12 +72,10 @@ def written(store: Store, single: Iterable[Row], chains: Iterable[Row], window: 
 
 
 def _scored(row: Row, window: int | None) -> Row:
-    """A scored row of a window of so many characters."""
     return {**scored(**row), "log_p": -float(row["position"]), "window_end": window and row["position"] + window}
 
 
 def kept(store: Store, made: Iterable[Commit], call_filter: CallFilter) -> list[ScoredCall]:
-    """Return what the method keeps."""
     calls = [call for commit in made for call in arrow.scored_of(store.read(commit.files[0]))]
     ranks = {(c.tool, c.doc_id, c.position): c.position for c in calls}
     return plain_survivors(calls, call_filter, ranks)

@@ -58,7 +58,6 @@ def pages_of(page_after: Callable[[Any], Any]) -> Iterator[Any]:
 
 
 def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> list[list[Sample]]:
-    """Return both lists, read page by page."""
     calls, out = IndexedCalls(path), []
     for name in ("comes", "goes"):
 
@@ -114,7 +113,6 @@ def test_every_call_has_one_outcome_and_is_on_one_page(rows: Rows, tau: float, n
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    """Seven documents in three files."""
     store = Store(tmp_path)
     for shard, ids in (("s0", "bad"), ("s1", "c"), ("s2", "gfe")):
         rows = [{"doc_id": one, "text": f"Text {one} of all", "url": f"http://{one}.example:80/x"} for one in ids]

@@ -30,7 +30,6 @@ ITEMS: dict[str, tuple[bool, bool, str | None]] = {
 def evaluated(
     store: Store, evaluation: str, day: int, rows: list[dict[str, Any]], *, task: str = "svamp", arm: str, **more: Any
 ) -> None:
-    """One evaluation, in a run of its own."""
     about = {"evaluation": evaluation, "task": task, "arm": arm, "k": 10 if arm == "toolformer" else 0}
     config = {**about, "model": "m", "base": "b", "model_digest": "d1", "base_digest": "d0", "source": "s.json", **more}
     shown = [{"called": row.get("tool") is not None, "tool": None, **about, **row} for row in rows]

@@ -1,14 +1,13 @@
 """Who is at work on what: one holder at a time, until its lease ends; on a real PostgreSQL."""
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from wh_fixtures import program
 
 from tests.support.postgres import asked, schema
+from tests.support.waiting import soon
 from warehouse.leases import Lease, Leases
 from warehouse.store import Store
 
@@ -18,13 +17,6 @@ LONG = 3600.0  # seconds: a lease that does not end while a test runs
 def end_leases(url: str, data: Path) -> None:
     """Let all leases be over, as if their holders had not been heard of for long."""
     asked(url, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until, "it did not come about within a minute"
-        time.sleep(0.02)
 
 
 def test_one_holds_it_until_it_is_given_back(postgres: str, tmp_path: Path) -> None:
@@ -87,10 +79,10 @@ def test_leases_are_renewed_while_the_holder_lives(postgres: str, tmp_path: Path
         ends = f"SELECT ends, clock_timestamp() FROM {schema(tmp_path)}.claims"
         ((first, _),) = asked(postgres, ends)
         # more than a whole lease after the first one's end it is still held
-        eventually(lambda: (asked(postgres, ends)[0][1] - first).total_seconds() > 0.4)  # type: ignore[operator]
+        soon(lambda: (asked(postgres, ends)[0][1] - first).total_seconds() > 0.4, 60, 0.02)  # type: ignore[operator]
         assert two.take("work") is None
         one.close()
-        eventually(lambda: two.take("work") is not None)
+        soon(lambda: two.take("work") is not None, 60, 0.02)
 
 
 def test_waiting_ends_with_what_another_finished_or_with_the_claim(postgres: str, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ FILE = DataFile("shards/score/qa/s0.parquet", "d1", 3, 9)
 
 
 def filled(store: Store) -> None:
-    """Two tools' scores, a run and a dataset."""
     counts = [RowCounts("calls", 2, 1, {"x": 1})]
     commits = [
         put(store, "score", tool, f"s{n}", [scored(f"d{n}", tool, 0, 1.0)], balances=counts)

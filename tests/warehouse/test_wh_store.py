@@ -3,14 +3,12 @@
 import dataclasses
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from wh_fixtures import environment, make_commit, make_run, put, table
+from wh_fixtures import make_commit, make_run, put, table
 
 from warehouse.commits import (
     Commit,
@@ -73,23 +71,6 @@ def test_data_files_are_never_overwritten(store: Store) -> None:
     assert other.path != first.files[0].path
     assert other == store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
     assert store.read(first.files[0]).num_rows == 50
-
-
-@pytest.mark.parametrize("damage", ["truncate", "alter"])
-def test_damaged_data_is_found_quarantined_and_redone(tmp_path: Path, damage: str) -> None:
-    store = Store(tmp_path)
-    commit = put(store, "ingest", "", "s0", ROWS)
-    path = tmp_path / commit.files[0].path
-    data = path.read_bytes()
-    path.write_bytes(data[:-9] if damage == "truncate" else data[:40] + bytes([data[40] ^ 1]) + data[41:])
-    with pytest.raises(CorruptDataError):
-        store.read(commit.files[0])
-    assert (store.find("ingest", "", "s0", FP) is None) == (damage == "truncate")  # the size alone tells
-    store.quarantine(commit)
-    assert store.find("ingest", "", "s0", FP) is None
-    assert (tmp_path / "quarantine" / commit.files[0].path).exists()
-    assert put(store, "ingest", "", "s0", ROWS) == commit
-    assert store.read(commit.files[0]).num_rows == 50
 
 
 def test_what_another_process_has_mended_meanwhile_is_left_alone(tmp_path: Path) -> None:
@@ -337,35 +318,3 @@ def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeyp
     monkeypatch.undo()
     assert sorted(tmp_path.rglob("*")) == before
     assert put(store, "ingest", "", "s1", ROWS).rows == 50
-
-
-@pytest.mark.parametrize(("at", "temporary"), [("in_data", 1), ("before_commit", 0), ("in_commit", 1)])
-def test_a_writer_killed_at_any_step_leaves_nothing_that_counts(tmp_path: Path, at: str, temporary: int) -> None:
-    child = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), at], env=environment())
-    assert child.returncode == -9
-    store = Store(tmp_path)
-    assert store.find("ingest", "", "s0", FP) is None
-    assert list(store.commits()) == []
-    assert sum(path.suffix == ".tmp" for path in tmp_path.rglob("*")) == temporary
-    assert store.sweep_temporary(older_than_s=3600) == 0  # it might belong to a living writer
-    assert store.sweep_temporary(older_than_s=0) == temporary
-    commit = put(store, "ingest", "", "s0", ROWS)
-    assert store.find("ingest", "", "s0", FP) == commit
-    assert len(list(store.files.walk("shards"))) == 1
-
-
-KILLED = """
-import os, signal, sys
-from wh_fixtures import put
-from warehouse.store import Store
-store, at = Store(sys.argv[1]), sys.argv[2]
-if at == "before_commit":
-    Store.commit = lambda self, commit: os.kill(os.getpid(), signal.SIGKILL)
-else:
-    real, left = os.link, [1 if at == "in_data" else 2]
-    def dying(a, b):
-        left[0] -= 1
-        os.kill(os.getpid(), signal.SIGKILL) if left[0] == 0 else real(a, b)
-    os.link = dying
-put(store, "ingest", "", "s0", [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)])
-"""

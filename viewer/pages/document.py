@@ -1,8 +1,7 @@
 """Read: one document with its calls inline, everything about one of them, and what every stage dropped.
 
-Shown are the calls of a version of C*, or those of the current build. The call that the URL names is shown inline too,
-even if it was dropped. What became of each call is `flows.report.document_trace`'s answer, the same as `toolformer
-explain`'s.
+Shown are the calls of a version of C*, or those of the current build, and the call that the URL names even if it was
+dropped. What became of each call is the same as `toolformer explain`'s answer.
 """
 
 import itertools
@@ -130,7 +129,6 @@ def _chained(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return calls with their number among those of their tools at a position: the best is the first."""
     numbers: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
     return [{**call, "nth": next(numbers[_tools(call), call["position"]])} for call in calls]
 
@@ -144,7 +142,6 @@ def _links(call: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _tools(call: Mapping[str, Any]) -> str:
-    """Return the tools of a call and of those in front of it, as a link names them."""
     return "+".join(tool for tool, _, _ in _links(call))
 
 
@@ -153,7 +150,6 @@ def _link_to(doc_id: str, call: Mapping[str, Any], version: str) -> str:
 
 
 def _nth(calls: Iterable[Mapping[str, Any]], call: Mapping[str, Any]) -> int:
-    """Return the number of a version's call among the current scores; 0 if it is not among them."""
     return next((one["nth"] for one in calls if _same(one, call)), 0)
 
 
@@ -222,7 +218,6 @@ def _panel(
 
 
 def example_pieces(example: Mapping[str, Any]) -> list[Piece]:
-    """Return a version's text with its calls as pieces."""
     calls = sorted(example["calls"], key=lambda one: one["start"])
     return pieces_between(example["text"], ((call["start"], call["end"], call["tool"]) for call in calls))
 
@@ -237,7 +232,6 @@ def pieces_between(text: str, calls: Iterable[tuple[int, int, str]]) -> list[Pie
 
 
 def _of_another_corpus(viewed: ViewedData, names: Mapping[str, str], doc_id: str, version: str) -> dict[str, Any]:
-    """Return what the page shows of a version's document that the current build has not read: its text with calls."""
     dataset, _, digest = version.rpartition("@")
     example = example_of(viewed.snapshot, dataset, digest, doc_id)
     if example is None:

@@ -56,7 +56,6 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 
 def _drops(viewed: ViewedData, tool: str) -> dict[str, str]:
-    """Return the reasons for which the stages dropped something, as stage:reason, with what a choice says of each."""
     rows: dict[str, int] = {}
     for row in viewed.drops():
         searched = row["stage"] in DROP_STAGES and not (row["stage"] == "sample" and row["unit"] == "documents")

@@ -1,8 +1,6 @@
 """Judge: kept calls of one tool in a random order, one at a time, and what people's marks come to so far.
 
-The order depends on a seed alone, so the calls that are judged are a random sample, and their precision speaks for all
-of the tool's kept calls. What a mark is and what follows from it is known in `warehouse.marks` and
-`flows.report.judging`.
+The order depends on a seed alone, so the calls that are judged are a random sample of the tool's kept calls.
 """
 
 from collections.abc import Mapping
@@ -25,7 +23,6 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 
 def page(viewed: ViewedData, query: Query, user: str) -> Mapping[str, Any]:
-    """Return what the page shows; calls that the user has marked are passed over."""
     now, names = viewed.thresholds().before, viewed.names()
     kept = [one.tool for one in viewed.yields_now() if one.calls]
     tool = query.choice("tool", now.tau_f) or next(iter(kept or now.tau_f))

@@ -10,14 +10,7 @@ from toolformer_core.syntax import find_calls
 from viewer.data import ViewedData
 from viewer.pages.document import Piece, pieces_between
 from viewer.query import NotThereError, Query
-from warehouse.queries.item_changes import (
-    CHANGES,
-    Change,
-    ChangeCount,
-    EvaluatedSide,
-    ItemPlace,
-    changed_items,
-)
+from warehouse.queries.item_changes import CHANGES, Change, ChangeCount, EvaluatedSide, ItemPlace, changed_items
 
 
 def pieces_with_calls(text: str, names: Mapping[str, str]) -> list[Piece]:

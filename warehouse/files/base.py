@@ -1,12 +1,8 @@
 """The few file operations that the store needs, and how a local folder does them; `remote` has those of URLs.
 
 On a local folder a file appears complete or not at all, and once `put` has returned it survives a power cut (temporary
-name in the same folder -> write -> fsync -> rename -> fsync of the folder).
-
-`create` never replaces a file, even if several processes write at once: it names the file by a hard link. On a file
-system without hard links it looks first; if two processes write in the same moment, the later file stays.
-
-This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
+name in the same folder -> write -> fsync -> rename -> fsync of the folder). `create` never replaces a file: it names it
+by a hard link. Without hard links it looks first; if two processes then write in the same moment, the later file stays.
 """
 
 import contextlib
@@ -77,16 +73,12 @@ def _try_lock(handle: int) -> bool:
         return True
 
 
-def put_local(target: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a local file so that it appears complete or not at all, and survives a power cut.
+def put_local(target: Path, data: bytes) -> None:
+    """Write a local file so that it appears complete or not at all, and survives a power cut; else raise an OSError.
 
-    Args:
-        mode: its permissions, from which the umask is taken.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written; nothing is left behind.
+    An error leaves nothing behind.
     """
-    _write_local(target, data, mode, _replace)
+    _write_local(target, data, 0o644, _replace)
 
 
 def replace_file(temporary: Path, target: Path, mode: int | None = None) -> None:

@@ -1,7 +1,6 @@
 """The bytes of the store's files: Parquet for data, and a JSON envelope with a digest for every small record.
 
-Equal tables and equal records give equal bytes (for one version of pyarrow). This module opens no file and knows no
-stage.
+Equal tables and equal records give equal bytes (for one version of pyarrow).
 """
 
 import contextlib
@@ -30,14 +29,9 @@ def encode_parquet(table: pa.Table) -> bytes:
 
 
 def decode_parquet(data: bytes, columns: list[str] | None, place: str) -> pa.Table:
-    """Return the rows of a Parquet file: all columns, or these in this order.
+    """Return the rows of a Parquet file: all columns, or these in this order; messages name its `place`.
 
-    Args:
-        place: the file's path, for messages.
-
-    Raises:
-        CorruptDataError: the bytes are not Parquet.
-        StoreError: there is no such column.
+    A CorruptDataError says that the bytes are not Parquet, a StoreError that there is no such column.
     """
     try:
         reader = pq.ParquetFile(pa.BufferReader(data))

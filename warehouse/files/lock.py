@@ -1,8 +1,7 @@
-"""An exclusive lock on a file of this machine, which says who holds it.
+"""An exclusive lock on a file of this machine, which says who holds it, in a note; the file stays.
 
-`filelock` takes the lock with `flock`. The kernel frees it when its holder dies, so no lock is ever stale. The holder
-writes a note about itself into the file; a note that a dead holder left there locks nothing. The lock file stays. A
-network mount whose locks are local to each machine does not keep out other machines; these share PostgreSQL instead.
+The kernel frees the lock (`flock`) when its holder dies. A network mount whose locks are local to each machine does not
+keep out other machines; these share PostgreSQL instead.
 """
 
 import contextlib

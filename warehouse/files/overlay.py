@@ -1,7 +1,6 @@
 """Files over those of a data folder: reads see both, and writes go elsewhere, so that the data folder does not change.
 
-A dry run (`plan`) runs the stages' own code on it, as far as that needs no model, and asks which commits would be
-found. Nothing in the data folder changes, not even what is damaged.
+A dry run (`plan`) runs the stages' own code on it, and asks which commits would be found.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ class OverlayFiles:
         self._deleted: set[str] = set()  # paths of the data folder that seem to be gone
 
     def put(self, path: str, data: bytes) -> None:
-        """See `Files`; the data folder's file stays."""
         self._written.put(path, data)
 
     def create(self, path: str, data: bytes) -> bool:
@@ -45,14 +43,12 @@ class OverlayFiles:
         yield from written.items()
 
     def move(self, path: str, target: str) -> None:
-        """See `Files`; the data folder's file stays."""
         data = self.get(path)
         if data is not None:
             self.put(target, data)
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        """See `Files`; the data folder's file stays."""
         self._written.delete(path)
         self._deleted.add(path)
 

@@ -1,11 +1,8 @@
 """The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
 
-Object stores write an object in one piece, so there `put` is a single upload. On S3 `create` puts the object on the
-condition that there is none (`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). On an
-object store that does not know such a condition (Swift), or on S3 without botocore, it looks first; if two processes
-write in the same moment, the later file stays.
-
-This module does not know what the bytes mean. Paths are relative to the root, with forward slashes.
+Object stores write an object in one piece. On S3 `create` puts it on the condition that there is none
+(`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). Elsewhere it looks first; if two
+processes write in the same moment, the later file stays.
 """
 
 import importlib.util
@@ -33,11 +30,9 @@ CreateObject = Callable[[str, bytes], bool | None]
 
 
 class RemoteFiles:
-    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; one put per file.
+    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; `base` is the root's path within that file system.
 
-    Args:
-        base: the root's path within that file system.
-        create_object: creates an object unless there is one; None: the place cannot do that in one step.
+    `create_object` creates an object unless there is one; None: the place cannot do that in one step.
     """
 
     def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
@@ -120,7 +115,6 @@ class RemoteFiles:
             self._fs.delete_file(self._at(path))
 
     def stale_temporaries(self, older_than_s: float) -> Iterator[str]:
-        """See `Files`; object stores have none."""
         if self._fs.type_name in _NO_FOLDERS:
             return
         latest = time.time() - older_than_s
@@ -145,10 +139,8 @@ def open_files(url: str | Path) -> Files:
     """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
 
     The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
-    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
-
-    Raises:
-        StoreError: the URL's scheme is unknown, or its place cannot be reached.
+    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. A StoreError says that the scheme
+    is unknown, or that its place cannot be reached.
     """
     text = str(url)
     if "://" not in text:
@@ -219,7 +211,6 @@ def public_url(url: str) -> str:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return Arrow's file system for a URL, or fsspec's if Arrow has none, and the path within it."""
     from fsspec.core import url_to_fs
     from fsspec.registry import known_implementations
 

@@ -48,7 +48,6 @@ class StageBalance:
 
     @property
     def conserved(self) -> bool:
-        """Whether in = kept + dropped + failed."""
         return self.rows_in == self.kept + sum(self.dropped.values()) + sum(self.failed.values())
 
 
@@ -65,8 +64,6 @@ class BenchmarkInCorpus:
 
 @dataclass(frozen=True, slots=True)
 class KeptCalls:
-    """The calls of one tool in the current C*."""
-
     tool: str
     calls: int
     inputs: int  # distinct
@@ -149,7 +146,6 @@ class Stats:
 
     @property
     def conserved(self) -> bool:
-        """Whether no row of any stage is missing."""
         return all(balance.conserved for balance in self.balances)
 
 

@@ -21,8 +21,6 @@ _BINNED = f"SELECT tool, bin * {BIN_NATS} AS gain, calls FROM facts.gain_bins JO
 
 
 class Link(NamedTuple):
-    """A call of a chain."""
-
     tool: str
     input: str
     response: str
@@ -59,7 +57,6 @@ class GainBin:
 
     @property
     def label(self) -> str:
-        """The bin's name for people."""
         if self.low is None:
             return f"below {self.high:+.1f}"
         return f"{self.low:+.1f} and more" if self.high is None else f"{self.low:+.1f} to {self.high:+.1f}"
@@ -132,7 +129,6 @@ def _slots(picked: Iterable[Mapping[str, Any]]) -> list[int]:
 def _scored_rows(
     connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the scored rows of calls of the index, with `slot` and `doc`; see `calls_with_text`."""
     relation = files_sql(connection, table, _SQL["files_of_slots"], {"slots": _slots(picked), "table": table})
     tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
     if table == "chain_scored":
@@ -166,7 +162,6 @@ def _sample(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> 
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:
-    """Return the texts of documents by id; only the files that contain them are read."""
     relation = files_sql(connection, "documents", _SQL["files_of_texts"], {"ids": doc_ids})
     sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
     return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})} if relation else {}

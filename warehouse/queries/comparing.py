@@ -1,7 +1,6 @@
 """Two versions of C*, call by call: what both hold, and what only one of them does, a page at a time.
 
-A call is the same one in both if document, tool, position, input and response are. This module reads the versions' own
-files, so it works whatever is current.
+A call is the same one in both if document, tool, position, input and response are.
 """
 
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ class VersionCall:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTool:
-    """How the calls of one tool differ."""
-
     tool: str
     both: int  # calls that both versions hold
     only_first: int
@@ -89,7 +86,6 @@ def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) 
 def _only(
     connection: duckdb.DuckDBPyConnection, side: int, n: int, after: CallPlace | None
 ) -> tuple[tuple[VersionCall, ...], bool]:
-    """Return a page of the calls of one side alone, and whether there are further ones."""
     place: dict[str, Any] = dict.fromkeys(CallPlace._fields) if after is None else after._asdict()
     rows = rows_in(connection, _SQL["only"], {"side": side, "limit": n + 1, **place})
     calls = [VersionCall(CallPlace(*(row[name] for name in CallPlace._fields)), row["gain"]) for row in rows]

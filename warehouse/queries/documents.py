@@ -1,8 +1,7 @@
 """Finding documents, a page at a time: by words, host, date, length, tool, gain, and by where something was dropped.
 
-Documents are looked at file by file, each with the files of its shard, in the order of the files' names. A search ends
-with its page or when its time is over, and says after which document it goes on: so one answer never reads everything,
-however rare what is sought is. This module knows no rule by which a call is kept; what is in C* it reads there.
+Documents are looked at file by file, in the order of the files' names. A search ends with its page or when its time is
+over, and says after which document it goes on, however rare what is sought is.
 """
 
 import itertools
@@ -38,8 +37,6 @@ _NEXT = "\x01"  # a name with this after it is followed by the same names as the
 
 
 class DocumentKey(NamedTuple):
-    """A document's place in the order of a search."""
-
     name: str  # of the file
     doc_id: str  # "": before the file's first document
 
@@ -85,15 +82,11 @@ class DocumentPage:
 
 
 class _Part(NamedTuple):
-    """A file of documents, with the files of its shard by table."""
-
     name: str
     files: dict[str, list[str]]
 
 
 class _Condition(NamedTuple):
-    """SQL of a condition on a document, the tables that it reads, and its parameters."""
-
     sql: str
     tables: tuple[str, ...] = ()
     parameters: dict[str, Any] = {}  # noqa: RUF012 - nothing writes into it
@@ -102,12 +95,7 @@ class _Condition(NamedTuple):
 def find_documents(
     path: str | Path, wanted: DocumentFilter, n: int, after: DocumentKey | None = None, seconds: float = 0.5
 ) -> DocumentPage:
-    """Search documents.
-
-    Args:
-        after: where the last page ended; None: this is the first page.
-        seconds: after which no further file is searched; one always is.
-    """
+    """Search documents behind the last page (None: from the first on); after `seconds` no further file is begun."""
     conditions = _conditions(wanted)
     ends = time.monotonic() + seconds
     found: list[tuple[DocumentKey, FoundDocument]] = []

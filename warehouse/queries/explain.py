@@ -1,8 +1,7 @@
-"""Everything about one document, found quickly among any number of documents.
+"""Everything about one document, found quickly among any number of documents, as it is stored.
 
-The snapshot's index says which file contains a document, and so which shard's files can have rows about it: only these
-are opened. The rows are returned as they are stored; this module knows no rule by which a call is kept.
-Every query raises `SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+The snapshot's index says which file contains a document, and so which shard's files are opened. Every query raises
+`SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 import json
@@ -105,7 +104,6 @@ def _of_table(
 
 
 def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_id: str) -> list[dict[str, Any]]:
-    """Return a document's rows in a table of unknown columns; none if the table does not refer to documents."""
     columns = [row["column_name"] for row in rows_in(connection, f"DESCRIBE FROM {parquet_sql(paths)}")]
     if "doc_id" not in columns:
         return []

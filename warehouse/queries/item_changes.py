@@ -1,10 +1,8 @@
 """Two evaluated models, item by item: which items are right under both, turned right, turned wrong, or stay wrong.
 
-A side of the comparison is an arm of a model at one k, over all benchmarks on which it was evaluated. Compared are
-the items of the benchmarks (task and source) that both sides have, from completed runs; where a side has several
-evaluations of one benchmark, as with other tools, the newest counts. The tool of an item is the one that the second
-side called, else the one that the first called, else "". Only the two sides' own files are read, and the texts only of
-the items on the page.
+Compared are the items of the benchmarks (task and source) that both sides have, from completed runs; of several
+evaluations of one benchmark the newest counts. The tool of an item is the one that the second side called, else the
+one that the first called, else "".
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,8 +23,6 @@ _SQL = queries_beside(__file__)
 
 
 class ItemPlace(NamedTuple):
-    """An item's place in the order of a list."""
-
     task: str
     source: str
     item_id: str
@@ -46,8 +42,6 @@ class EvaluatedSide:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCount:
-    """Items of a task with the same tool and change."""
-
     task: str
     tool: str  # "": neither side called one
     change: Change
@@ -56,8 +50,6 @@ class ChangeCount:
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """What one side made of an item."""
-
     continuation: str  # with calls
     clean: str  # without calls, which is what was scored
     correct: bool
@@ -111,10 +103,7 @@ def changed_items(
 ) -> tuple[tuple[EvaluatedItem, ...], ItemPlace | None]:
     """Return a page of items by task, source and id, and the place after which the next page begins (None: no more).
 
-    Args:
-        task: only items of this task; "": of all.
-        tool: only items of this tool, "" for those without a call; None: of all.
-        after: the last item of the page before; None: this is the first page.
+    Items are of the task ("": of all) and of the tool (None: of all; "": without a call).
     """
     evaluations = _evaluations(first, second)
     if evaluations is None:

@@ -27,13 +27,13 @@ _limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  
 def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
     """Have queries of this thread take little memory while this block runs, and write what is more to a folder.
 
-    It is for processes that ask about everything once, as a flow at its end: with a million documents the yields took
-    390 MB, which no other part of a build needs. They take two to three times as long with 75 MB.
+    With a million documents the yields took 390 MB, which no other part of a build needs; with 75 MB they take two to
+    three times as long.
 
     Args:
-        limit: the memory of a connection, e.g. `64MB`.
-        folder: for what does not fit; None: a new one, which goes with this block. A process that opens one snapshot
-            in several threads names a folder that stays: DuckDB has one for all connections to a file.
+        limit: the memory of a connection.
+        folder: None: a new one, which goes with this block. A process that opens one snapshot in several threads names
+            a folder that stays: DuckDB has one for all connections to a file.
     """
     with contextlib.ExitStack() as stack:
         spills = folder or stack.enter_context(
@@ -44,11 +44,7 @@ def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterat
 
 
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
-    """Open the snapshot read-only; the caller closes the connection. Files on a URL are fetched as they are read.
-
-    Raises:
-        SnapshotError: there is no snapshot, or it cannot be opened.
-    """
+    """Open the snapshot read-only, or raise a SnapshotError; the caller closes it. Files on a URL are read lazily."""
     # DuckDB 2.0.0 opens the path three times: for the kind of file, for its headers, and for its blocks. If the file is
     # replaced in between, it reads the blocks of one by the headers of the other: it fails ("No more data remaining in
     # MetadataReader", "Could not read enough bytes"), or might take wrong blocks for right ones.
@@ -84,7 +80,6 @@ def _remedy(exc: duckdb.Error, path: str | Path) -> str:
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
-    """Return what distinguishes a file from its replacement; None if there is no file."""
     try:
         stat = Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -93,14 +88,7 @@ def _identity(path: str | Path) -> tuple[int, int] | None:
 
 
 def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a query on a snapshot as dicts.
-
-    Args:
-        sql: any SELECT; named parameters are written `$name`.
-
-    Raises:
-        SnapshotError: there is no snapshot, or the query fails.
-    """
+    """Return the rows of a SELECT on a snapshot as dicts, or raise a SnapshotError; parameters are written `$name`."""
     with open_snapshot(path) as connection:
         return rows_in(connection, sql, parameters)
 
@@ -108,8 +96,6 @@ def rows_of(path: str | Path, sql: str, parameters: dict[str, Any] | None = None
 def rows_in(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a query on an open snapshot as dicts; see `rows_of`."""
-
     def fetch() -> list[dict[str, Any]]:
         result = connection.execute(sql, parameters)
         names = [column[0] for column in result.description]
@@ -153,7 +139,6 @@ def version_sql(connection: duckdb.DuckDBPyConnection, dataset: str, version: st
 
 
 def table_in(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Return the rows of a query on an open snapshot as a table; see `rows_of`."""
     return _fetched(connection, lambda: connection.sql(sql).to_arrow_table())
 
 

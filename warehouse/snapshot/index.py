@@ -1,13 +1,10 @@
 """The snapshot's index: small tables that say what a threshold yields and where a document is (listed in the README).
 
-Rows of `facts.gains` stand by document, position and precedence, as `call_filter` takes them. They refer to documents
-by 64-bit hashes, which are counted and compared but never shown. `alike` is one of the input and the calls in front; it
-is null where no other call of the slot and document has the same. `rank` and `log_p` are those of the position (rank 0
-is the document's first), and a chain stands at the position of its first call; the rank is null if the draws are not
-known. A slot's `tool` is that of a chain's last call, its `preceding_tools` are those of the calls in front.
-
-Shards do not share documents, so the tables are made shard by shard, in little memory. Where the snapshot began as a
-copy of the last one, only shards whose commits changed are read.
+Rows of `facts.gains` stand by document, position and precedence, as `call_filter` takes them, and refer to documents by
+64-bit hashes. `alike` is one of the input and the calls in front; it is null where no other call of the slot and
+document has the same. `rank` (0 is the document's first; null if the draws are not known) and `log_p` are those of the
+position, which of a chain is that of its first call. A slot's `tool` is that of a chain's last call. Tables are made
+shard by shard, in little memory, of those shards whose commits changed.
 """
 
 from __future__ import annotations
@@ -103,7 +100,6 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, store: Store, repeats: Seq
 
 
 def _judged(gains: pa.Table, slots: _Slots, repeats: frozenset[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of `gains` with what becomes of the calls, and those of `yields`, for whole shards."""
     tools: dict[int, Tools] = {}
     shards: dict[str, list[int]] = {}
     for slot in gains["slot"].unique().to_pylist():
@@ -132,7 +128,6 @@ class _Slots:
         return self.next - 1
 
     def of(self, first: int, front: Sequence[str]) -> int:
-        """Return the slot of chains, which may be new."""
         key = first, tuple(front)
         if key not in self.of_chains:
             self.of_chains[key] = self.add(*self.rows[first][:3], key[1])
@@ -213,7 +208,6 @@ FROM {files} WHERE {MEASURED} GROUP BY ALL"""
 
 
 def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence[_Source], slots: _Slots) -> pa.Table:
-    """Return the slots of the chains of some files: file (its number), preceding_tools, slot."""
     sql = f"SELECT DISTINCT file_index::BIGINT AS file, {_PRECEDING_TOOLS} AS preceding_tools FROM {files} ORDER BY ALL"
     rows = [(file, tools, slots.of(chains[file].slot, tools)) for file, tools in reader.sql(sql).fetchall()]
     return table_of(columns("file int?, preceding_tools text[]?, slot int32?"), rows)
@@ -224,7 +218,6 @@ def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:
 
 
 def _read_intact(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Table, pa.Table, set[int]]:
-    """Return the rows of the files that can be read, and the slots of the others."""
     intact, unreadable = [], set()
     for source in batch:
         try:

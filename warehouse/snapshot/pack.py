@@ -1,8 +1,7 @@
 """The snapshot as one self-contained file: the data that it refers to is copied, and no path of this machine remains.
 
-The file is written under a temporary name beside its target, table by table, in bounded memory, and is renamed once all
-its views could be opened. It contains what the snapshot showed when the packing began. The tables that only refer to
-files are left out: `toolformer explain` and `what-if` need the data folder.
+It is written table by table, in bounded memory, and named once all its views could be opened. The tables that only
+refer to files are left out: `toolformer explain` and `what-if` need the data folder.
 """
 
 import re
@@ -31,8 +30,6 @@ _UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which sta
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The contents of a packed file."""
-
     tables: dict[str, int]  # name -> rows, of the tables that the snapshot only refers to
     views: tuple[str, ...]
 
@@ -89,7 +86,6 @@ def _copy_tables(
     tables: Collection[str],
     on_table: Callable[[str, int], None],
 ) -> dict[str, int]:
-    """Copy all tables, without paths below `root`; return the rows of those that the snapshot only refers to."""
     with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spill, "threads": _THREADS}) as connection:
         connection.execute(f"ATTACH {sql_text(str(snapshot))} AS snapshot (READ_ONLY)")
         connection.execute(f"ATTACH {sql_text(str(temporary))} AS packed")
@@ -128,7 +124,6 @@ def _without_paths(column: str, root: str) -> str:
 
 
 def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:
-    """Create the views in a file with the tables, or some of them (`partial`), and open each; return their names."""
     with duckdb.connect(str(temporary)) as connection:
         create_views(connection, partial)
         rows = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()

@@ -1,12 +1,9 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
-Small tables are copied into it (schema `facts`). The big tables are views over the Parquet files of the current
-commits, by absolute path or URL, so no row is copied. A reader that has opened the file keeps reading that snapshot;
-whoever opens it later reads the newest one. The file is read-only.
-
-A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed, and copying
-one file. If there is none, if another version of this program wrote it, or with `anew`, they are applied to an empty
-file: the result has the same rows.
+Small tables are copied into it (schema `facts`); the big tables are views over the Parquet files of the current
+commits, by absolute path or URL. A new snapshot is a copy of the last one to which the changes are applied, so that it
+costs what changed; if there is none, if another version of this program wrote it, or with `anew`, they are applied to
+an empty file, with the same result.
 """
 
 import contextlib
@@ -68,8 +65,7 @@ def publish(
         anew: take nothing from the last snapshot.
 
     Raises:
-        SnapshotError: the snapshot could not be written; the last one stays.
-        CatalogError: the catalog could not be read.
+        SnapshotError, CatalogError: the snapshot could not be written, or the catalog not be read; the last one stays.
     """
     if root is None and not store.is_local:
         raise SnapshotError(f"{store.root} is not local: choose a local folder for the snapshot")
@@ -89,10 +85,9 @@ def publish(
 
 @contextlib.contextmanager
 def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
-    """Yield a snapshot of one run alone; it is deleted afterwards. Errors are those of `publish`.
+    """Yield a snapshot of one run alone, as the published one may show another; it is deleted afterwards.
 
-    The published snapshot may show another run: one that began later, or that has been published since. Files of
-    commits that it shows are not checked again.
+    Files of commits that the published one shows are not checked again. Errors are those of `publish`.
     """
     published = store.local_folder / SNAPSHOT
     temporary = temporary_beside(published)
@@ -148,7 +143,6 @@ def _write_readable(
 
 
 def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool) -> None:
-    """Write a snapshot as changes to the last one, or to an empty file if there is none that they can be applied to."""
     if last_snapshot is not None:
         _begin_as_copy(last_snapshot, temporary)
     with duckdb.connect(str(temporary), config={"default_block_size": _BLOCK_BYTES}) as connection:
@@ -160,8 +154,8 @@ def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Pa
         connection.execute("CHECKPOINT")
 
 
-def _begin_as_copy(last: Path, temporary: Path) -> bool:
-    """Copy the bytes of the last snapshot; return False, without a copy, if no changes can be applied to it.
+def _begin_as_copy(last: Path, temporary: Path) -> None:
+    """Copy the bytes of the last snapshot, unless no changes can be applied to it.
 
     That is the case for a file of another version of this program, and for one of which more than half is unused. Where
     the file system can (XFS, Btrfs), the copy shares the blocks of the original and costs nothing.
@@ -169,7 +163,7 @@ def _begin_as_copy(last: Path, temporary: Path) -> bool:
     try:
         source = last.open("rb")
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return
     with source:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_mode(temporary.parent))
         with os.fdopen(handle, "wb") as target:
@@ -180,10 +174,8 @@ def _begin_as_copy(last: Path, temporary: Path) -> bool:
                 source.seek(0)
                 target.seek(0)
                 shutil.copyfileobj(source, target, 1 << 20)
-    if _can_be_changed(temporary):
-        return True
-    temporary.unlink()
-    return False
+    if not _can_be_changed(temporary):
+        temporary.unlink()
 
 
 def _can_be_changed(copy: Path) -> bool:
@@ -245,7 +237,6 @@ def _update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck:
 
 
 def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Remove from `checked` the files whose size is right and that did not change after their commit."""
     listed = [(path, *stat) for folder in ("shards", "rejects") for path, stat in store.files.stats(folder)]
     sql = """DELETE FROM checked USING _rows AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
         AND l.changed <= epoch(TRY_CAST(checked.created AS TIMESTAMP)) + 1"""
@@ -258,7 +249,6 @@ def _written_before(created: str) -> float:
 
 
 def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Note what the snapshot is and where its data lies: `data` is the folder or URL of the files."""
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
     if not store.is_local:
         about["url"] = store.url

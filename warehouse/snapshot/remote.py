@@ -1,8 +1,7 @@
 """DuckDB's access to a data folder that lies on a URL: a file system that it asks for the Parquet files it reads.
 
-DuckDB is given fsspec's protocol over the store's own files, so it reads with the same credentials, which are in the
-environment. A small file is fetched in one request, of a large one the parts that a query needs. What was read last is
-kept in memory, within a bound. Nothing is written.
+It has fsspec's protocol over the store's own files. A small file is fetched in one request, of a large one the parts
+that a query needs; what was read last is kept in memory, within a bound. Nothing is written.
 """
 
 import contextlib
@@ -58,8 +57,6 @@ def _file_system_at(url: str, root: str) -> Any:
 
 
 class _Cache:
-    """The bytes of the files, and parts of files, that were read last; threads may share it."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._parts: OrderedDict[tuple[str, int], bytes] = OrderedDict()
@@ -85,8 +82,6 @@ class _Cache:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file that is read in blocks, each of which is fetched when it is needed and kept in the cache."""
-
     def __init__(self, files: RemoteFiles, path: str, size: int, cache: _Cache) -> None:
         self._files, self._path, self.size, self._cache = files, path, size, cache
         self._block = size if size <= _WHOLE_BYTES else _BLOCK
@@ -128,8 +123,6 @@ def _file_system(open_files: Callable[[], RemoteFiles], root: str) -> Any:
     sizes: dict[str, int] = {}
 
     class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
-        """The files of a store for DuckDB, read-only."""
-
         protocol = root.partition("://")[0]
         cachable = False  # fsspec must not give one store's files to another
 

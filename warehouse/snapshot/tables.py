@@ -1,8 +1,7 @@
 """The tables and views that users query in a snapshot: views over the Parquet files, and views over the facts.
 
-A view is created again only if its SQL differs from that in the snapshot that was copied; `facts.views` has a digest of
-each. A version of C* whose files are not all there is left out completely. If it was made in several ways, its content
-is the same: the last of them whose files are there is shown.
+A view is created again only if its SQL changed (`facts.views` has digests). A version of C* whose files are not all
+there is left out; if it was made in several ways, the last of them whose files are there is shown.
 """
 
 import contextlib
@@ -146,5 +145,4 @@ def create_views(connection: duckdb.DuckDBPyConnection, partial: bool = False) -
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Return the names of all tables and views that users query, each with VIEW or TABLE."""
     return dict(connection.execute(_SQL["kinds"]).fetchall())

@@ -1,8 +1,7 @@
 """The conditions on calls that the snapshot's SQL shares, and the statements of `views.sql`.
 
-Which calls a filter keeps is not written here: the index holds what `call_filter` says (see `outcomes`). What the index
-takes in is: calls that no threshold can keep are left out, and calls at one position stand in order of precedence. A
-test compares both with that module. This module opens no database.
+The index leaves out calls that no threshold can keep, and has those at one position in order of precedence; a test
+compares both with `call_filter`.
 """
 
 import re

@@ -142,10 +142,9 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_not(server: FakeVllm) -> 
     assert len(waits) == 6
 
 
-def test_a_server_that_is_away_is_waited_for_and_then_given_up(server: FakeVllm, tokenizer: str) -> None:
-    name = name_of(server, tokenizer)
-    server.shutdown()
-    server.server_close()
+def test_a_server_that_is_away_is_waited_for_and_then_given_up(tokenizer: str) -> None:
+    with fake_vllm() as server:
+        name = name_of(server, tokenizer)
     waits: list[float] = []
     with pytest.raises(ModelError, match=r"no vLLM server answers at .*; start one with `vllm serve folder/served`"):
         VllmServer(server.url, SERVED, tries=8, sleep=waits.append).log_probs([1, 2])

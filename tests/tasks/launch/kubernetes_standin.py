@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email.message import Message
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.served_app import Answer, answered
 
 _PATH = re.compile(
     r"/(?P<group>api/v1|apis/batch/v1)/namespaces/(?P<space>[^/]+)"
@@ -40,26 +41,31 @@ class StandInCluster:
         self.kubeconfig = folder / "kubeconfig"
 
     def __enter__(self) -> StandInCluster:
-        handler = type("Handler", (_Handler,), {"cluster": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        address = f"http://127.0.0.1:{self._server.server_port}"
+        self._served = answered(self._reply)
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "here",
-            "clusters": [{"name": "here", "cluster": {"server": address}}],
+            "clusters": [{"name": "here", "cluster": {"server": self._served.__enter__()}}],
             "users": [{"name": "me", "user": {"token": "not-a-secret"}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
         }
         self.kubeconfig.write_text(json.dumps(config))
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *raised: Any) -> None:
+        self._served.__exit__(*raised)
+
+    def _reply(self, method: str, url: str, headers: Message, body: bytes) -> Answer:
+        assert headers["Authorization"] == "Bearer not-a-secret"
+        status = 201 if method == "POST" else 200
+        try:
+            answer = self.answer(method, url, json.loads(body) if body else None)
+        except Refusal as refusal:
+            status, answer = refusal.body["code"], refusal.body
+        if isinstance(answer, str):
+            return status, {"Content-Type": "text/plain"}, answer.encode()
+        return status, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
     # What the API does.
 
@@ -155,28 +161,3 @@ def command(manifest: dict[str, Any], index: int) -> tuple[list[str], dict[str, 
         field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
         variables[entry["name"]] = fields[field] if field else expanded(entry["value"])
     return [expanded(word) for word in container["command"]], variables
-
-
-class _Handler(BaseHTTPRequestHandler):
-    cluster: ClassVar[StandInCluster]
-
-    def _serve(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        assert self.headers["Authorization"] == "Bearer not-a-secret"
-        code = 201 if self.command == "POST" else 200
-        try:
-            answer = self.cluster.answer(self.command, self.path, body)
-        except Refusal as refusal:
-            code, answer = refusal.body["code"], refusal.body
-        text = answer if isinstance(answer, str) else json.dumps(answer)
-        self.send_response(code)
-        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
-        self.send_header("Content-Length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    do_GET = do_POST = do_DELETE = _serve
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass

@@ -17,7 +17,7 @@ from tasks.launch.kubernetes import KubernetesLauncher
 from tasks.launch.local import LocalLauncher
 from tasks.launch.slurm import SlurmLauncher
 from tasks.launch.ssh import SshLauncher
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 
 _SLURM = Path(__file__).with_name("slurm_standin.py")
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,7 +30,6 @@ def fixed_request(processes: int = 8) -> LaunchRequest:
 
 
 def cases() -> dict[str, str]:
-    """Return what each golden file must hold."""
     variables = {"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"}
     return {
         "local_one.txt": LocalLauncher().preview(fixed_request(1)),
@@ -102,6 +101,14 @@ def slurm_commands(folder: Path) -> tuple[Path, Path]:
     return table, commands
 
 
+def job_in(folder: Path, text: str, processes: int = 1) -> LaunchRequest:
+    """Return a request for a program given as text, whose job folder is made."""
+    folder.mkdir(exist_ok=True)
+    script = folder.with_name("program.py")
+    script.write_text(text)
+    return LaunchRequest("job", folder, processes, program=(str(script),))
+
+
 def writing_its_rank(*names: str) -> str:
     """Return a program that writes these variables into the job folder, and exits as FAILS says."""
     return f"""
@@ -125,14 +132,12 @@ def stranger(**variables: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_until_ended(launcher: Launcher, handle: str, deadline_s: float = 300.0) -> tuple[str, str]:
-    """Follow a job to its end, as a flow would."""
     active = ("pending", "running", "ending")
     return soon(lambda: now if (now := launcher.state(handle))[0] not in active else None, deadline_s)
 
 
-def wait_for_file(path: Path, deadline_s: float = 300.0) -> str:
-    """Wait until a file is there and not empty, and return its text."""
-    return soon(lambda: path.exists() and path.read_text(), deadline_s) or ""
+def wait_for_file(path: Path) -> str:
+    return soon(lambda: path.exists() and path.read_text()) or ""
 
 
 if __name__ == "__main__":

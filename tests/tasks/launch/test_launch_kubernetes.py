@@ -210,11 +210,7 @@ def test_what_the_pods_execute(launcher, request_, tmp_path, nodes, fails):
         with output.open("wb") as file:
             pods.append(
                 subprocess.Popen(
-                    words,
-                    env={**os.environ, **own},
-                    cwd=request.folder,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
+                    words, env={**os.environ, **own}, cwd=request.folder, stdout=file, stderr=subprocess.STDOUT
                 )
             )
     assert [pod.wait(60) for pod in pods] == [int(fails > 0)] * nodes

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 
 import psutil
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.local import LocalLauncher, side_by_side
-from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended, writing_its_rank
+from tests.tasks.launch.launch_cases import job_in, stranger, wait_for_file, wait_until_ended, writing_its_rank
 from toolformer_core.errors import UsageError
 
 WRITES_ITS_RANK = writing_its_rank(
@@ -53,16 +54,7 @@ time.sleep(300)
 
 @pytest.fixture
 def job(tmp_path):
-    """Return how to make a request for a program given as text; end whatever is left of it afterwards."""
-    folder = tmp_path / "a job's folder"
-    folder.mkdir()
-
-    def request(text: str, count: int = 1) -> LaunchRequest:
-        script = tmp_path / "program.py"
-        script.write_text(text)
-        return LaunchRequest("job", folder, count, program=(str(script),))
-
-    return request
+    return partial(job_in, tmp_path / "a job's folder")
 
 
 @pytest.fixture

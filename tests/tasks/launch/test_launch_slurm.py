@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tasks.launch.base import LaunchError, LaunchRequest, LostError
+from tasks.launch.base import LaunchError, LostError
 from tasks.launch.slurm import SlurmLauncher
-from tests.tasks.launch.launch_cases import slurm_commands, wait_for_file, wait_until_ended, writing_its_rank
+from tests.tasks.launch.launch_cases import job_in, slurm_commands, wait_for_file, wait_until_ended, writing_its_rank
 from toolformer_core.errors import UsageError
 
 # What the training program does: after every step it looks whether it is to stop.
@@ -35,14 +36,7 @@ def table(tmp_path, monkeypatch):
 
 @pytest.fixture
 def job(tmp_path):
-    folder = tmp_path / "job"
-    folder.mkdir()
-
-    def request(text: str) -> LaunchRequest:
-        (tmp_path / "program.py").write_text(text)
-        return LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),))
-
-    return request
+    return partial(job_in, tmp_path / "job")
 
 
 def plant(table: Path, folder: Path, **facts: object) -> str:

@@ -17,8 +17,8 @@ from ops.ports import free_port
 from tasks.launch import processes
 from tasks.launch.base import LaunchError, LaunchRequest
 from tasks.launch.ssh import NODE_MARK, SshLauncher
-from tests.support.servers_up import soon
-from tests.tasks.launch.launch_cases import stranger, wait_for_file, wait_until_ended
+from tests.support.waiting import soon
+from tests.tasks.launch.launch_cases import job_in, stranger, wait_for_file, wait_until_ended
 from toolformer_core.errors import UsageError
 
 NODES = ("127.0.0.1", "localhost")
@@ -138,9 +138,7 @@ def ranks(handle: str) -> list[int]:
 @pytest.mark.slow
 def test_two_nodes_meet(sshd, launched, tmp_path):
     folder = tmp_path / "job"
-    folder.mkdir()
-    (tmp_path / "program.py").write_text(ALL_REDUCE)
-    request = LaunchRequest("job", folder, program=(str(tmp_path / "program.py"),))
+    request = job_in(folder, ALL_REDUCE)
     handle = launched(request)
     ended = wait_until_ended(sshd, handle, 120)
     assert ended == ("succeeded", "exit code 0"), (request.folder / "log.txt").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlflow import MlflowClient
 
 from tasks.tracking import CANDIDATE, CHECKPOINT, Tracking, TrainingRun
 from tasks.tracking.figures import curves
+from tests.support.waiting import soon
 from tests.tasks.tracking.tracking_cases import DEV, DIGEST, EVENTS, PARAMS, STARTED, evaluated, saved, start, step
 
 
@@ -107,14 +109,6 @@ def test_events_told_again_change_nothing(tracking, client):
     assert everything(client, run.run_id) == before
     again.record(EVENTS[:4])  # as one that was cut off would; the last word on the run stands
     assert everything(client, run.run_id)["histories"] == before["histories"]
-
-
-def test_told_one_by_one_or_all_at_once_is_the_same(tracking, client):
-    one, all_ = start(tracking, name="one"), start(tracking, name="all")
-    for event in EVENTS:
-        one.record([event])
-    all_.record(EVENTS)
-    assert everything(client, one.run_id)["histories"] == everything(client, all_.run_id)["histories"]
 
 
 def test_a_failed_run_says_why_and_goes_on_later(tracking, client):
@@ -243,30 +237,17 @@ def test_runs_in_two_threads_do_not_mix(tracking, client):
         for n in range(1, 16):
             run.record([step(n, factor * n)])
 
-    threads = [threading.Thread(target=feed, args=(run, i)) for i, run in enumerate(runs, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(feed, runs, (1, 2)))
     for i, run in enumerate(runs, 1):
         assert [m.value for m in client.get_metric_history(run.run_id, "loss")] == [i * n for n in range(1, 16)]
 
 
-@pytest.fixture
-def quick_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_sampled_until_the_end(tracking, client, monkeypatch):
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
-
-
-def test_the_machine_is_sampled_until_the_end(tracking, client, quick_sampling):
     before = set(threading.enumerate())
     run = start(tracking, system_metrics=True)
-    wait = threading.Event()
-    for _ in range(400):
-        if "system/cpu_utilization_percentage" in client.get_run(run.run_id).data.metrics:
-            break
-        wait.wait(0.05)
-    else:
-        pytest.fail("no sample within 20 s")
+    soon(lambda: "system/cpu_utilization_percentage" in client.get_run(run.run_id).data.metrics, 20)
     run.finish("KILLED")
     assert set(threading.enumerate()) <= before
     assert client.get_run(run.run_id).info.status == "KILLED"

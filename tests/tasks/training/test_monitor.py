@@ -18,7 +18,7 @@ from tasks.training import monitor, starting
 from tasks.training.monitor import follow, stop
 from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of, read_tail
 from tasks.training.starting import job_lock, launch, launch_request
-from tests.support.servers_up import soon
+from tests.support.waiting import soon
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
 from warehouse.errors import LockHeldError
@@ -340,13 +340,6 @@ def test_a_job_taken_over_behind_its_start_may_finish(tmp_path: Path) -> None:
     launch(Told(RUNS), tmp_path, 1)
     says(tmp_path, FINISHED)
     assert outcome_of([STARTED, FINISHED]) == followed(Told(ENDED), tmp_path)
-
-
-def test_a_stop_reaches_a_job_whose_queue_is_silent(tmp_path: Path) -> None:
-    launch(Told(RUNS), tmp_path, 1)
-    with pytest.raises(LostError):
-        stop(Told(LostError("no answer")), tmp_path, lambda events: None)
-    assert (tmp_path / STOP_FILE).exists()
 
 
 def test_who_interrupts_hears_no_more_than_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

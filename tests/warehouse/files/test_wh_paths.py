@@ -13,13 +13,6 @@ from warehouse.errors import CatalogError
 from warehouse.files.paths import database_problem, sqlite_file, sqlite_url
 
 
-@pytest.mark.parametrize(
-    ("file", "url"), [("/d/a b/é.db", "sqlite:////d/a b/é.db"), ("/d/a%20b/x.db", "sqlite:////d/a%20b/x.db")]
-)
-def test_the_url_of_a_file(file: str, url: str) -> None:
-    assert sqlite_url(Path(file)) == url
-
-
 @given(folder_names.filter(lambda name: not database_problem(name)))
 def test_all_who_read_the_url_find_the_file(name: str) -> None:
     file = Path("/data", name, "x.db")

@@ -22,14 +22,6 @@ from warehouse.what_if import what_if
 TEXT = "Two and two makes a total of 4 apples. "
 
 
-@pytest.fixture(params=["s3", "fsspec"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    if request.param == "fsspec":
-        return f"memory://{tmp_path.name}/remote"
-    return str(request.getfixturevalue("bucket"))
-
-
 def build(store: Store, shards: int = 3) -> Path:
     """Shards of two documents: the first gains 1.0 at position 4, the second 0.25 at position 0."""
     commits: list[Commit] = []
@@ -62,7 +54,6 @@ def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def names(paths: list[str]) -> set[str]:
-    """Return the shards, as the names of the files tell."""
     return {Path(path).name.split("-")[0] for path in paths}
 
 

@@ -10,19 +10,11 @@ import pytest
 from wh_fixtures import make_run, put, scored
 
 from warehouse.catalog import Catalog
-from warehouse.errors import CorruptDataError, StoreError
+from warehouse.errors import StoreError
 from warehouse.files.remote import RemoteFiles, object_creator
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-
-
-@pytest.fixture(params=["s3", "fsspec"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    if request.param == "fsspec":
-        return f"memory://{tmp_path.name}/c4"
-    return str(request.getfixturevalue("bucket"))
 
 
 def test_what_is_written_is_found_by_whoever_opens_the_url(url: str) -> None:
@@ -35,12 +27,6 @@ def test_what_is_written_is_found_by_whoever_opens_the_url(url: str) -> None:
     other.write_run(make_run("r", [commit.key]))
     assert [run.run_id for run in Store(url).runs()] == ["r"]
     assert sorted(p.split("/")[0] for p in other.files.walk("")) == ["commits", "runs", "shards"]
-
-
-def test_a_file_is_made_once(url: str) -> None:
-    files = Store(url).files
-    assert [files.create("a/b", b"one"), files.create("a/b", b"two")] == [True, False]
-    assert files.get("a/b") == b"one"
 
 
 def test_an_object_of_s3_is_made_once_whatever_a_writer_saw_before(
@@ -142,16 +128,3 @@ def test_where_a_half_written_file_can_be_seen_it_has_another_name(
     (left,) = files.stale_temporaries(-1.0)  # ... and is swept
     files.delete(left)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
-
-
-def test_damage_is_found_and_set_aside(url: str) -> None:
-    store = Store(url)
-    commit = put(store, "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
-    data = store.files.get(commit.files[0].path)
-    store.files.put(commit.files[0].path, data[:40] + bytes([data[40] ^ 1]) + data[41:])
-    with pytest.raises(CorruptDataError):
-        store.read(commit.files[0])
-    store.quarantine(commit)
-    assert list(store.commits()) == []
-    assert commit.files[0].path not in set(store.files.walk("shards"))
-    assert any(path.endswith(".parquet") for path in store.files.walk("quarantine"))

@@ -81,13 +81,6 @@ def test_times_are_timestamps_in_utc_wherever_a_user_sees_them(store: Store) -> 
     assert (now.started, now.created) == (CREATED, CREATED)
 
 
-def test_examples_say_of_which_version_they_are(store: Store) -> None:
-    (held,) = store.datasets()
-    path = publish(store, None)
-    told = [(row["doc_id"], row["dataset"], row["version"]) for row in rows_of(path, "FROM examples ORDER BY doc_id")]
-    assert told == [("d1", "cstar", held.version), ("d2", "cstar", held.version)]
-
-
 def test_until_there_is_a_version_examples_name_none(tmp_path: Path) -> None:
     store = Store(tmp_path)
     commits = [put(store, "ingest", "", "corpus", [{"doc_id": "d1"}]), assembled(store, "c", {"doc_id": "d1"})]

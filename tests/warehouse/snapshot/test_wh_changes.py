@@ -13,7 +13,7 @@ from wh_fixtures import make_run, put, put_dataset, scored
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit
 from warehouse.facts import Facts
-from warehouse.queries import rows_of, samples, yield_by_threshold
+from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.snapshot import index
 from warehouse.snapshot import publish as publishing
 from warehouse.snapshot.publish import publish, run_snapshot
@@ -91,7 +91,7 @@ def test_step_by_step_and_from_nothing_give_the_same(steps: list[tuple[str, str,
                     put_dataset(store, "c", examples, f"r{runs}", created=f"t{runs}")
                     runs += 1
                 catalog.catch_up(store)
-                catalog.record_run(store.runs([f"r{max(1, runs - (what == 'end'))}"])[0])
+                catalog.record(runs=store.runs([f"r{max(1, runs - (what == 'end'))}"]))
                 path = publish(store, catalog, recheck=recheck or what == "lose")
             anew = publish(store, None, Path(folder, "anew"), anew=True)
         assert contents(path) == contents(anew)
@@ -107,20 +107,6 @@ def test_a_shard_that_is_computed_again_under_the_same_name_is_read_again(store:
     assert yield_by_threshold(publish(store, None, recheck=False))[2].calls == 1
 
 
-def test_a_snapshot_of_one_run_leaves_the_others_out(tmp_path: Path) -> None:
-    store, runs = Store(tmp_path), {}
-    for number in range(2):
-        commit = put(store, "score", "qa", f"s{number}", [scored(f"d{number}", "qa", 0, 1.0)])
-        runs[number] = make_run(f"r{number}", [commit.key], started=f"2024-06-0{number + 1}")
-        store.write_run(runs[number])
-    with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
-        published = publish(store, catalog)
-        with run_snapshot(store, catalog, "r0") as own:
-            assert rows_of(own, "SELECT run_id FROM runs") == [{"run_id": "r0"}]
-            assert [one.doc_id for one in samples(own)] == ["d0"]
-    assert [one.doc_id for one in samples(published)] == ["d1"]
-
-
 def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +119,7 @@ def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
         keys.append(put(store, "score", "qa", "s3", [scored("d3", "qa", 0, 1.0)]).key)
         catalog.catch_up(store)
         store.write_run(make_run("r1", keys[1:]))
-        catalog.record_run(store.runs(["r1"])[0])
+        catalog.record(runs=store.runs(["r1"]))
 
         def facts_of(self: Catalog, given: Facts) -> Facts:
             asked.append(given["commits"].num_rows)
@@ -187,11 +173,11 @@ def test_a_copy_is_of_this_version_and_has_the_bytes_of_the_last(
 
         monkeypatch.setattr("warehouse.snapshot.publish.os.copy_file_range", refuse)
     last, copy = publish(Store(tmp_path), None), tmp_path / "copy"
-    assert publishing._begin_as_copy(last, copy)
+    publishing._begin_as_copy(last, copy)
     assert rows_of(copy, "FROM facts.stages") == rows_of(last, "FROM facts.stages")
     monkeypatch.setattr(publishing, "FORMAT", "another")
-    assert not publishing._begin_as_copy(last, tmp_path / "other")
-    assert not publishing._begin_as_copy(tmp_path / "none", tmp_path / "other")
+    publishing._begin_as_copy(last, tmp_path / "other")
+    publishing._begin_as_copy(tmp_path / "none", tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 

@@ -5,17 +5,16 @@ import shutil
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
-from wh_fixtures import make_commit, make_run, put, put_dataset, scored, table
+from wh_fixtures import make_run, put, put_dataset, scored
 
 from toolformer_core.annotate.call_filter import CallFilter
-from warehouse.commits import Commit, RowCounts, fingerprint
+from warehouse.commits import Commit, RowCounts
 from warehouse.errors import SnapshotError
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
 from warehouse.queries.explain import explain
-from warehouse.schema import REJECTS, TABLES
+from warehouse.schema import TABLES
 from warehouse.snapshot import views
 from warehouse.snapshot.publish import publish
 from warehouse.snapshot.tables import column_comments
@@ -43,7 +42,6 @@ CALL = {"tool": "calculator", "position": 3, "start": 0, "end": 0, "input": "1 +
 
 
 def build(store: Store, run_id: str = "r1") -> list[Commit]:
-    """Three documents, four tools, one example."""
     docs = put(store, "ingest", "", "s0", [{"doc_id": d, "text": TEXT, "line": 1} for d in ("d1", "d2", "d3")])
     commits = [docs]
     for tool, rows in SCORED.items():
@@ -239,20 +237,6 @@ def test_views_and_empty_tables_have_the_same_columns(snapshot: Path) -> None:
             assert [(f.name, f.type) for f in found.schema] == [(f.name, f.type) for f in TABLES[name]], name
 
 
-def test_rejects_are_a_table(tmp_path: Path) -> None:
-    store, fp = Store(tmp_path), fingerprint({"a": "b"})
-    values = {"source": "f", "line": 7, "reason": "no_text", "detail": "", "raw": "{}"}
-    row = pa.Table.from_pylist([values], schema=REJECTS)
-    files = [store.write("ingest", "", "s0", fp, table("ingest", [])), store.write_rejects("ingest", "", "s0", fp, row)]
-    balances = [RowCounts("rows", 1, 0, {"no_text": 1})]
-    store.commit(make_commit("ingest", "", "s0", files, parts={"a": "b"}, balances=balances))
-    path = publish(store, None)
-    assert rows_of(path, "SELECT source, line, reason FROM rejects") == [
-        {"source": "f", "line": 7, "reason": "no_text"}
-    ]
-    assert rows_of(path, "FROM documents") == []
-
-
 def test_every_query_of_the_readme_runs_and_finds_something(store: Store) -> None:
     commits = build(store)
     draws = [{"doc_id": "d1", "tool": "qa", "position": 3, "raw": "QA(x)", "outcome": "ok", "input": "x", "count": 2}]
@@ -284,11 +268,3 @@ def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: P
     with pytest.raises(SnapshotError, match="cannot publish"):
         publish(Store(tmp_path / "d"), None, tmp_path / "file")
     assert snapshot.stat().st_mode & 0o222 == 0
-
-
-def test_a_shard_whose_data_is_gone_is_shown_and_not_read(store: Store) -> None:
-    commits = build(store)
-    store.files.delete(commits[1].files[0].path)
-    path = publish(store, None)
-    assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "calculator"}]
-    assert {row["tool"] for row in rows_of(path, "SELECT tool FROM scored")} == {"qa", "mt"}
