@@ -9,8 +9,6 @@ connection to the snapshot included), `CPU` what it takes of all cores, `process
 interpreter's start. `--data` keeps the folder and finds it again. What else runs on the machine counts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

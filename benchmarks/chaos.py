@@ -13,8 +13,6 @@ datasets must be the same files, byte for byte, every row of every stage account
 file damaged.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

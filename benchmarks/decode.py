@@ -12,8 +12,6 @@ equal, and each must have a call.
 On the embedded model, on this machine's CPU. Ratios count: absolute times are those of the hour.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import statistics

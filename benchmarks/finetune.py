@@ -11,8 +11,6 @@ told to put texts of like length together: it does so over the whole corpus, we 
 the repeats, and ratios; `padding` is how many times it makes the tokens of the Trainer's passes more.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -12,8 +12,6 @@ Weights are random, so a draw never ends by itself and takes all of its tokens, 
 that are scored are made up. Seconds are by the clock, with the device waited for.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

@@ -8,8 +8,6 @@ tool answers after `--tool-ms` milliseconds. No GPU is used: a worker that offer
     busy_share   seconds the model works / seconds from its first start to its last end
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -17,8 +17,6 @@ hold for every lever (`-- --prompts folder`). Printed for each threshold:
     LM tokens  that passed the model, a text
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -17,8 +17,6 @@ as it sees. The matrix product they are held against is measured before and afte
     peak_mb                most memory the process held while the engine ran
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import statistics

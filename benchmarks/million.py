@@ -11,8 +11,6 @@ through the same flow, Prefect server and settings as `toolformer build`. See do
     growth         the largest build's CPU seconds divided by the smallest one's
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -12,8 +12,6 @@ runs in a process of its own, through the same flow, Prefect server and settings
     memory     the most the process and its server held, looked at twice a second
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -11,8 +11,6 @@ With `--datatrove` files of JSON lines, fifty times as many documents, become Pa
 fsync included; `--workers` processes) and by datatrove's JsonlReader and ParquetWriter (as many), in turn.
 """
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """What benchmarks share: the parser of their options, lines for people, one JSON object for a program."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

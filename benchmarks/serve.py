@@ -8,8 +8,6 @@ with its finish reason and [DONE], or the program fails. Peak memory is the serv
 the model loaded. On the machine at hand: clients and server share its cores.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import statistics

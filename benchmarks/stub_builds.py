@@ -1,7 +1,5 @@
 """Builds with a stub for the language model, which only waits, and a clock of when it or a tool is at work."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,6 @@ Exit 1 if a loader that is installed reads something else than was promised, or 
 installed. Another loader that cannot be installed is a row of its own and fails nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

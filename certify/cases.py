@@ -1,7 +1,5 @@
 """Which loader reads which file, and what it is to make of each row: known from the file and the templates alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

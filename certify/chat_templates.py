@@ -5,8 +5,6 @@ The loaders render with Jinja. Here the same turns are written by hand, so that 
 the call, and the token that ends the turn; not the header in front of it, nor a line break after it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a loader gave, against what was expected: no row missing, no token more or less, every label as promised."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Most of it are documents of the embedded corpus with their gold calls, answered 
 difficult for templates and tokenizers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path

@@ -4,8 +4,6 @@
 environment whose requirements have not changed is used again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

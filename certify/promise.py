@@ -4,8 +4,6 @@ A promise is compared with a trainer's tokens in bytes: the bytes of the tokens,
 no second tokenization is needed and none can differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise

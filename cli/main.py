@@ -6,8 +6,6 @@ command, exits 75; by a signal, 128 and its number. Data is kept in one folder: 
 $TOOLFORMER_DATA, else ./toolformer-data.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import traceback

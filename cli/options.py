@@ -5,8 +5,6 @@ as `--json`. `with_options` adds an option for each field, with the field's name
 Commands that share single parameters with a flow use `option_of`. This module knows no flow.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

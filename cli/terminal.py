@@ -1,7 +1,5 @@
 """Output of the commands: text without control characters, JSON for machines, and one line for each failure."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import logging

@@ -4,8 +4,6 @@ A page such as warehouse/README.md is taken where it lies, not copied. Links bet
 of the repository; here they are led to the pages of the site. A link to what is no page of it becomes its text.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from pathlib import Path

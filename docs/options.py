@@ -5,8 +5,6 @@ parameters (`flows/*/parameters.py`); one that several commands share stands in 
 are the stages' (`toolformer_core/config.py`); tables and columns those of a snapshot of nothing.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections import Counter

@@ -7,8 +7,6 @@ The page holds the recipe's results, the calls of its last build against GSM8K's
 and ten dropped ones in the order of a digest, the costs, and the recipe itself. Nothing in it is written by hand.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

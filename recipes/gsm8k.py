@@ -10,8 +10,6 @@ With --answers a problem of at most two sums has a second text, in which the que
 many are left? The answer is 5.` Its gold call is the sum of both, `(4 + 3) - 2`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

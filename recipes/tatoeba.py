@@ -5,8 +5,6 @@
 The folder holds pairs of files, `tatoeba.LANGUAGE-eng.LANGUAGE` and `.eng`, a sentence a line.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

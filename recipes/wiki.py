@@ -6,8 +6,6 @@ Of each article that has several passages the first one is a text, in which tool
 they search. So a search cannot find the text itself, but may find more of its article.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The HTTP application: OpenAI's endpoints, health, metrics, and the page."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -5,8 +5,6 @@ A tokenizer's chat template is used. For a base model, which has none, the messa
 user's next turn itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

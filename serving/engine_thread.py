@@ -13,8 +13,6 @@ A request takes a place for each of its sequences, out of as many as there are r
 when the sequence has ended and the response has been sent: so the memory that clients occupy is bounded.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import contextlib

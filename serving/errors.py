@@ -1,7 +1,5 @@
 """Reasons for refusing a request, in OpenAI's error format."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from toolformer_core.records import storable, unencodable

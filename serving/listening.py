@@ -1,7 +1,5 @@
 """Servers that bind their address before they load anything, so that a taken port is reported at once."""
 
-from __future__ import annotations
-
 import socket
 from types import FrameType
 

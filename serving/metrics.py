@@ -3,8 +3,6 @@
 Labels come from closed sets only: text written by a model or a client never becomes a label.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from functools import partial

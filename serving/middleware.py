@@ -5,8 +5,6 @@ not this machine's (403, see `origins`), a body that is too large (413) or does 
 disconnects before its response is counted as 499, a request whose handler raises as 500.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import time

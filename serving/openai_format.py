@@ -4,8 +4,6 @@ A choice's `toolformer` field (docs/using.md) holds its calls, with their spans 
 it comes when a call begins, when the call's response is there, and together with the finish reason.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ own nor an allowed one, including `null`. A web page can send requests to 127.0.
 programs send no Origin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 

@@ -4,8 +4,6 @@ Whatever ends a response (its last event, a client that disconnects or stops rea
 its pending request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -5,8 +5,6 @@ and is not supported is refused (400) unless its value changes nothing; so is on
 are strict, as OpenAI's are: "5" is not a number.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date

@@ -4,8 +4,6 @@ After the first SIGINT or SIGTERM the server accepts no more requests and gives 
 their streams end with an error event. The second signal ends the server at once.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 

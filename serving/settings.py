@@ -1,7 +1,5 @@
 """The settings of a server, as plain values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ tool; `worlds` fills them in. Every fourth frame of a kind is *held out* of pret
 alone and half for the evaluation (`home`).
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

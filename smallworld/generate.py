@@ -4,8 +4,6 @@ The corpus belongs to one world, the items that measure a finetuned model to ano
 the same bytes. Only measurements read the gold calls. QA has the passages about people and companies, WikiSearch all.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import io

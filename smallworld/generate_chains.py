@@ -4,8 +4,6 @@ The passages hold what both tools of a chain need, and the ordinary facts of the
 same file (`--passages`).
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

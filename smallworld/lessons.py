@@ -8,8 +8,6 @@
 Neither the five real tools nor any of their `call -> result` pairs occur here: finetuning is to teach them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

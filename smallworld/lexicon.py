@@ -4,8 +4,6 @@ The words are ordinary English, chosen for this project; names are made of sylla
 tools or seeds.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import string

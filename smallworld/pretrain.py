@@ -4,8 +4,6 @@ The model is a Llama shape small enough for two CPU cores, the tokenizer a byte-
 texts are those of `lessons`, which do not contain the five tools.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -4,8 +4,6 @@ A document keeps to one register: `plain`, `formal` (minutes, notices) or `chatt
 sentences, and its own words before and after a sentence (`registers.toml`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 

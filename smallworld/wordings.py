@@ -5,8 +5,6 @@ from two, and some have words replaced by others of all frames, including the he
 vocabulary, but not their sentences.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -4,8 +4,6 @@ The worlds `pretrain`, `corpus` and `evaluation` share no entity, no pair of num
 two has frames that no other world has (`frames.home`). Gold calls are used for measurements, never for training.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import random
 import zlib

@@ -1,7 +1,5 @@
 """What every test needs: a quiet, offline, single-threaded process."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

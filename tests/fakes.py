@@ -1,7 +1,5 @@
 """Stand-ins that behave like the real thing, for tests: tools, a language identifier, short ways to make records."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 

@@ -7,8 +7,6 @@ in which its tests then run: a test that still passes is a test that cannot fail
 piece stands in the source as it does here.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

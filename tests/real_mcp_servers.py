@@ -11,8 +11,6 @@ Installing needs the package registries; what cannot be installed is no success.
 row says so, and the server is left out. The exit status is 1 if an answer was wrong or missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

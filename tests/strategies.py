@@ -1,7 +1,5 @@
 """Hypothesis strategies, all of them in one place."""
 
-from __future__ import annotations
-
 import os
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The Slurm scripts and Kubernetes manifests that dask-jobqueue and dask-kubernetes make of our recipes, as text."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 No Docker engine is asked. `tests/ops/test_compose_build.py` runs all services natively, through a build.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 import shlex

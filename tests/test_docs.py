@@ -1,7 +1,5 @@
 """The documentation: it builds without a warning and loads nothing from elsewhere; its links and commands are there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

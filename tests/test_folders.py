@@ -1,7 +1,5 @@
 """Folders with links that loop, lead elsewhere or nowhere, and with what is no file: pipes, devices, sockets."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

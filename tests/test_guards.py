@@ -1,7 +1,5 @@
 """The list of guards that `make guards` takes out is true of the source."""
 
-from __future__ import annotations
-
 import pytest
 from guards import GUARDS, ROOT, Guard
 

@@ -1,7 +1,5 @@
 """The quickstart's commands, run as they stand there: from a clone to a trained demo that MLflow compares."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

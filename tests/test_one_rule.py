@@ -1,7 +1,5 @@
 """Assembling C*, what-if and the viewer keep the same calls: those of the plain rule, of ten thousand random ones."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

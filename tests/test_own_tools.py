@@ -1,7 +1,5 @@
 """docs/tools.md, walked through as it stands there: from `tools new` to a model that calls the new tool."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

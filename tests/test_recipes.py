@@ -1,7 +1,5 @@
 """The programs beside the recipes: GSM8K's marks become gold calls, at their places; Tatoeba's pairs become texts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

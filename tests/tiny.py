@@ -3,8 +3,6 @@
 The reference uses no cache, no batch, no padding and no shortcut, so that it can be believed by reading it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from functools import cache

@@ -4,8 +4,6 @@ A file may hold several streams one after the other. What is decompressed comes 
 is damaged or ends too early raises `TruncatedError` after its last good chunk.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from functools import partial

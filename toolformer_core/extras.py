@@ -1,7 +1,5 @@
 """Optional packages: whether one is installed, and the command that installs it. Nothing is imported to find out."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 A folder that several links reach stands where no link is needed; else under the first link, in order of names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import deque

@@ -13,8 +13,6 @@ one page at a time, and a page that is broken costs no other page.
     | broken_markup         | the parser of wikitext gives up on it                                      |
 """
 
-from __future__ import annotations
-
 import io
 from collections import deque
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Records know nothing of files, tables or models. A *position* is always a charac
 (in Python code points): the call is inserted in front of the character at that offset. Texts never change.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Cuts a stream of bytes at markers or after a number of bytes, and counts lines, in the memory of one piece."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ an item if `ngram` words of it stand in the text in a row (13 in GPT-3, App. C, 
 all its words; one of fewer than `MIN_WORDS` words is not looked for.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass

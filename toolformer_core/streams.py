@@ -1,7 +1,5 @@
 """The standard streams of a program whose caller has closed some of them."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -15,8 +15,6 @@ everything else is unchanged. A passage that itself shows a call, "the form is [
 Nothing here knows tools, tokens or models.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence

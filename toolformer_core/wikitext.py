@@ -17,8 +17,6 @@ Parsed by mwparserfromhell (extra `wikipedia`), which is imported on use.
 What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections import Counter

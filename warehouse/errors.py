@@ -1,7 +1,5 @@
 """The errors that the warehouse raises on purpose, as one tree; the method's errors are not known here."""
 
-from __future__ import annotations
-
 import errno
 import re
 

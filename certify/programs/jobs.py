@@ -3,8 +3,6 @@
 A job is a dict: `file`, `tokenizer` (a folder), `how` (what the program is to do) and what else it needs.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

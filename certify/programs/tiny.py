@@ -1,7 +1,5 @@
 """A tiny model with random weights, and a tokenizer from a folder; for the programs whose environment has torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

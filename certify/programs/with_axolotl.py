@@ -1,7 +1,5 @@
 """Reads exports with axolotl: the preparation of a training's data, from the configuration to the batches."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reads exports with Hugging Face `datasets`, and renders chats with transformers: what most trainers build on."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ It is installed without torchaudio, of which there is no build for processors al
 imports it and uses it for sounds only, so an empty module stands in its place: no line that reads our rows is replaced.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Reads exports with TRL's SFTTrainer and with the plain Trainer, up to the batches that their models would get."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The commands `plan`, `stats`, `explain`, `what-if` and `datasets`, which read a data folder and load no model."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The command `build`, and the options and progress display that it shares with commands of other flows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module

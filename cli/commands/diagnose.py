@@ -1,7 +1,5 @@
 """The command `diagnose`: can this model teach itself these tools, and if not, which step prevents it?"""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

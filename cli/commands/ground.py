@@ -6,8 +6,6 @@ The first word may be left out:
     toolformer ground --task ...          is short for    toolformer ground benchmarks --task ...
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The commands `tools list`, `tools test`, `tools new` and `index wikipedia`."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from pathlib import Path

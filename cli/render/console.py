@@ -4,8 +4,6 @@ Rich's own control codes (colours, progress bars) pass; those within a text are 
 no command.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

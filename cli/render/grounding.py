@@ -1,7 +1,5 @@
 """Prints what grounding found: of one query the ranking and the reason, of benchmarks the paper's tables and costs."""
 
-from __future__ import annotations
-
 from rich import box
 from rich.markup import escape
 from rich.table import Table

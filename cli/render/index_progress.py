@@ -3,8 +3,6 @@
 How much of the source's file has been read is the measure; it only prints.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Prints tables of results in a terminal: the paper's, and those of an evaluation or a grounding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.markup import escape

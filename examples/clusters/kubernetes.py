@@ -8,8 +8,6 @@ installed there. A pod that ends or is evicted is no failure: workers join and l
 operator starts another in its place.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -8,8 +8,6 @@ or preempts are no failure: workers join and leave while the build runs. `--adap
 alone: Dask counts tasks and not GPUs, and takes workers of either group for its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import threading

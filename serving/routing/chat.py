@@ -4,8 +4,6 @@ With `tool_choice` none the model answers, without calls; from results of client
 `tool_choice` demands another call; in all other cases the router chooses.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ input           the one argument as it is, `name=value, name=value`, or a JSON o
 mock response   `x-mock-response` of the function or of its parameters; without one the pattern score is 0
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -11,8 +11,6 @@ So no chat template has to know tools, and a model that has learnt to call reads
 conversation open the answer. As OpenAI demands, every call has one result, before anything else is said.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ the server's own model, the call of step 1 is the call of step 4. What is writte
 since the tool is chosen; in step 1 the small LM must write the name itself, as in `grounding.ground`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

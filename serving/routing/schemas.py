@@ -4,8 +4,6 @@ The client's function tools (at most 128), `tool_choice`, calls of these tools i
 turns of role `tool`, and `threshold` in `toolformer`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -7,8 +7,6 @@
 | nobody            | the model's text                                                                         |
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Jinja and Python write the same, whether arguments are dicts or JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

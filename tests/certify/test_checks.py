@@ -1,7 +1,5 @@
 """What a loader gives is compared row by row and token by token; a difference is named and fails the command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

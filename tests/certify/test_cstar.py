@@ -1,7 +1,5 @@
 """The C* that loaders are tried on, and its cases."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The label of every token, worked out by hand from stretches of text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

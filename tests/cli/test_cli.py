@@ -1,7 +1,5 @@
 """The command line: through `main`, in this process, as a user meets it: output, one line of error, exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What questions answer where something is wrong or lacking, and what they say they speak of, through `main`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command diagnose, on the embedded model and a few texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """The command `ground`: what it prints, what it says to mistakes, and its one JSON object."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`toolformer index`: what it prints, and how it goes on."""
 
-from __future__ import annotations
-
 import bz2
 import io
 import json

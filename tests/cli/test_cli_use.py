@@ -1,7 +1,5 @@
 """The commands generate and chat, on the embedded model, and the options of `serve` that choose tools."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

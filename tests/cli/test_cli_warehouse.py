@@ -1,7 +1,5 @@
 """The commands that keep a data folder in order, on a folder of a few shards."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What a user does wrong, by command: exit 2, one line that says what to do, nothing on stdout, nothing left behind."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

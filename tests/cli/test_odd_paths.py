@@ -1,7 +1,5 @@
 """Data folders of any name: commands work there, or refuse in one line; nothing is written beside them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Options made from a flow's parameters: none is declared beside them, and what a command line writes is read back."""
 
-from __future__ import annotations
-
 import inspect
 import shlex
 import subprocess

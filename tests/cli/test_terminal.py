@@ -1,7 +1,5 @@
 """What reaches the terminal: nothing that steers it, nothing into closed pipes, and of a run's log warnings alone."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

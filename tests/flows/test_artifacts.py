@@ -1,7 +1,5 @@
 """What Prefect's pages show of a run: progress by a fake clock and a fake client, and what a real build left there."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Dask gives the same C*, also where workers join and leave, die with their task, or lose their scheduler."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

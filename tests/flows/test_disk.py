@@ -1,7 +1,5 @@
 """A full disk is named in one line, whoever found no room on it; and the same command goes on once there is some."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The snapshot while a run goes on: fresh by a fake clock, and no reason to stop."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

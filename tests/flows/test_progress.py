@@ -1,7 +1,5 @@
 """Lines of progress where there is no terminal, by a fake clock: when one is due, what it says, and that it ends."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a flow's tasks run: as its caller says, else as the environment does; those of the model where a GPU is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The server that a killed run leaves behind is ended by the next run; that of a run which goes on is not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

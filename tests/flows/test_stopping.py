@@ -1,7 +1,5 @@
 """SIGTERM ends a command as Ctrl-C does: at once, whatever its threads are doing, in one line, and nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Commands of the program in processes of their own, and what their tests wait for."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Every test of this folder is marked `machines`: it needs root and servers of Debian's packages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each has a temporary folder and free ports, and is ended by its process ids. Nothing of the project is known here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

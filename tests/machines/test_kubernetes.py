@@ -1,7 +1,5 @@
 """Manifests meet the schemas of the newest two Kubernetes versions; no API server has seen them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

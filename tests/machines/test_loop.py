@@ -3,8 +3,6 @@
 C* is that of an undisturbed build. Catalog, MLflow and Prefect have a database each, of the PostgreSQL that restarts.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import runpy

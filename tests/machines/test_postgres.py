@@ -1,7 +1,5 @@
 """A build on a real PostgreSQL that restarts."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

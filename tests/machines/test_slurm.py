@@ -1,7 +1,5 @@
 """Trainings on a real Slurm of one node: queued, withdrawn, cancelled, timed out, their node lost."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The warehouse on OpenStack Swift, an object store that knows neither `aws-chunked` nor a put on a condition."""
 
-from __future__ import annotations
-
 from wh_fixtures import put, scored
 
 from warehouse.catalog import Catalog

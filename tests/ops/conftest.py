@@ -1,7 +1,5 @@
 """A client of the session's Prefect server with every flow deployed there, for the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

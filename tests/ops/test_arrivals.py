@@ -1,7 +1,5 @@
 """What arrives in a watched folder: each file once, when it is wholly there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A team's platform without containers: every service by its own command, through a build, and a Dask worker killed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trainings that a real worker runs for a deployment, in a process of its own: killed, cancelled, and continued."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

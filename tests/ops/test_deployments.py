@@ -1,7 +1,5 @@
 """The flows as deployments: a real server, a real worker in a process of its own, real trainings."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`toolformer doctor`: every finding that can be brought about, and that it changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Runs that are tracked through a server, by the code that takes the documentation's pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Groups of programs: small ones, that do nothing but stand there, listen, or start others."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The programs of `toolformer up`, as they are described: nothing is started."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`toolformer up` as a person has it: started once, used, asked for twice, stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import gzip

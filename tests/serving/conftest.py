@@ -1,7 +1,5 @@
 """A tiny random model that calls a tool behind every "!", and a server of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What tests of the router share: tools, an encoder worked out by hand, and how a chat is asked."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any

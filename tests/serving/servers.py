@@ -1,7 +1,5 @@
 """A real server in a thread of this process, on a free port of the loopback interface."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Whose browser pages may ask a server of this machine, and under which names; a real server, asked by real clients."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Many at once: nobody is lost or mixed up, memory stays bounded, and what is too much is told so."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

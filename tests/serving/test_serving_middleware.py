@@ -1,7 +1,5 @@
 """Keys, hosts, sizes, errors, health, and how the server ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """OpenAI's own client against a real server: what it reads is what decoding alone gives."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import date

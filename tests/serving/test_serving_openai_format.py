@@ -1,7 +1,5 @@
 """Shapes of answers and prompts, worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever becomes of a tool, every request ends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

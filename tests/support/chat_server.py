@@ -1,7 +1,5 @@
 """A server of OpenAI's chat completions on loopback, which answers what a test tells it to."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """The command line as tests call it: through `main`, in their own process; see the fixture `run`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """docker-compose.yml as Compose would read it: variables filled in, environment files merged. It runs nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

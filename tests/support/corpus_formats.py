@@ -1,7 +1,5 @@
 """Writes the same documents as files of several formats, as their usual writers would."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

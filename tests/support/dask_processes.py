@@ -1,7 +1,5 @@
 """A Dask scheduler and workers as processes of their own on loopback, and builds that use them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """A server on loopback that takes OpenLineage events, as Marquez does, and keeps what it got."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One document of C*, worked out by hand, a short way to make others, and a chat template that has tools."""
 
-from __future__ import annotations
-
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import interleave, linearize
 

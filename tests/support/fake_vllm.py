@@ -1,7 +1,5 @@
 """A vLLM server of our own on loopback, which answers as vLLM does, from a model of this process."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

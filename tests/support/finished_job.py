@@ -1,7 +1,5 @@
 """A folder as a finished training leaves it, without the training."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The suite tries the same 30 examples every time; chance is for `make fuzz`, with 2,000."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hypothesis

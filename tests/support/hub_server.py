@@ -4,8 +4,6 @@ It holds what it was sent, by commits, and answers what a test tells it to. File
 commit itself. A commit whose parent is not the newest is refused, as the hub does.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A stage as a user would add it: how long each document is that a tool's prefilter kept."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from tasks.shards import arrow

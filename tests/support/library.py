@@ -1,7 +1,5 @@
 """Asks the tools of the library, for tests of what they answer."""
 
-from __future__ import annotations
-
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools

@@ -7,8 +7,6 @@ It knows the handshake `initialize` only and refuses `server/discover`, as serve
 when it is let go, which over HTTP alone it can be, `never` does not answer, `die` ends the process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

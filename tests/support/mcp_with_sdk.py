@@ -1,7 +1,5 @@
 """A small MCP server built with the SDK: `python tests/support/mcp_with_sdk.py`, on standard input and output."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any
 

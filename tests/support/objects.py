@@ -3,8 +3,6 @@
 `bucket` is the URL of a new, empty bucket; the credentials it needs are in the environment while a test runs.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ be, of which form, and that each facet names its producer and schema. Facets of 
 client's classes, which are made from it; ours to `flows/lineage/facets.json`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

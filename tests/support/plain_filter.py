@@ -1,7 +1,5 @@
 """Which calls are kept, one call after another: the plain form of the rule that `call_filter` applies to columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter

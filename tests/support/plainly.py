@@ -1,7 +1,5 @@
 """Whether a model scans, draws and scores as `PlainLM` does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

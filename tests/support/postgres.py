@@ -3,8 +3,6 @@
 pytest_plugins names this module; a test asks for `postgres` and gets the URL of a database of its own.
 """
 
-from __future__ import annotations
-
 import tempfile
 import uuid
 import warnings

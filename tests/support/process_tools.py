@@ -1,7 +1,5 @@
 """Tools that run in processes of their own; they lie in a module, so that a process can import them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -4,8 +4,6 @@ What is not in the script raises a `ScriptError` that names it. `asked` counts c
 takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 

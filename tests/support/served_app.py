@@ -1,7 +1,5 @@
 """An application or a function, served on a free port of the loopback interface in threads of this process."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A real `toolformer up` in a process of its own, and what tests ask of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ A `Simulation` stands in for the clock and for the workers of an `AnnotationPool
 waits for answers has no message: then it jumps to the end of the next call, or to what the pool said is due.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

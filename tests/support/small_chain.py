@@ -5,8 +5,6 @@ Two shards of documents (3 and 2); one tool. Of shard 0 two documents are kept b
 that its later files are empty.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """First snapshots begin as a copy of one of nothing: creating its tables, views and comments takes half a second."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

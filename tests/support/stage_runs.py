@@ -1,7 +1,5 @@
 """The stages of a build run one after another, as the flow does but without Prefect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny checkpoints with random weights, saved as real ones are: readers of questions and translators."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MLflow's tables, made once: a copy is ready in milliseconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

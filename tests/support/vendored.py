@@ -3,8 +3,6 @@
 For another version, change its line here, fetch it (`npm pack NAME@VERSION`), and change the pages that name it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

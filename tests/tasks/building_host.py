@@ -6,8 +6,6 @@ It says "ready", waits for a line, builds, and says which shards it did itself. 
 when it has begun to score it, and goes no further: whoever started it may kill it there.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A tracking database with nothing in it, and a client such as a user would look with."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every record of the method goes into its table, through Parquet, and comes back the same."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any

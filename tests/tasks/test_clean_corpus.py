@@ -1,7 +1,5 @@
 """A corpus without items of benchmarks: what is dropped and why, in whatever parts the corpus is read."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence

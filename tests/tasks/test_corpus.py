@@ -1,7 +1,5 @@
 """A corpus read in parts: the same bytes, however many are read at a time and however often they are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """CPU seconds of a shard: its own thread's and the model's, each counted for whoever asked."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

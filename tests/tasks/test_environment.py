@@ -1,7 +1,5 @@
 """Where a flow's own server keeps its records; memory pools; requests on loopback."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """On which shards a tool is annotated where a build stops when it has enough examples."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

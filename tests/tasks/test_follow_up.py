@@ -1,7 +1,5 @@
 """Transient failures asked again: by which build, of which shard, and what becomes of the commits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The stages of a grounding one by one: their rows, their costs, and what makes them work again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Here they run the tasks by themselves; `tests/flows/test_machines.py` has whole flows do it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`run_shard` where several hosts share a store: each shard is done once, and a host that was given up gives way."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter

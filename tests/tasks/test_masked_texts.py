@@ -1,7 +1,5 @@
 """`--mask-pii`: what stages and trainings read, what C* holds, and what `explain` shows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One model for all shards of a process: who holds it when, and that nobody keeps it."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """A process keeps one model: builds and evaluations share it, and it makes room before another is loaded."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace

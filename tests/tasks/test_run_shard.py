@@ -1,7 +1,5 @@
 """Skip, run, commit: with a store in a folder, and work that counts how often it is done."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Equal calls of many documents: how many keep one, which ones, and what is said of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The program's own variables: which catalog is shared, and durations."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """What each stage depends on: change one thing, run the tasks again, and see which of them work."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

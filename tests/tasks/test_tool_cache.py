@@ -1,7 +1,5 @@
 """Tool responses found again in what `execute` committed: by whom, how old, and which failures."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Sequence

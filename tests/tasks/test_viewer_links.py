@@ -1,7 +1,5 @@
 """Links to the viewer: where they lead, and that there are none where no viewer is known."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasks.settings import viewer_url

@@ -3,8 +3,6 @@
 `prefilter` defines what counts as a number, a year, a result and a trivial case. Nothing here knows documents.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections import Counter

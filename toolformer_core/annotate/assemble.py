@@ -4,8 +4,6 @@ Which calls are kept is known in `call_filter`; one more reason is `over_limit`:
 the paper, App. B); which ones stay is seeded. This stage knows no files, no running tools and no tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from toolformer_core.config import TOOL_NAMES

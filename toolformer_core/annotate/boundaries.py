@@ -10,8 +10,6 @@ would teach the model that 984 is followed by a 4. What must not be split:
 - scripts written without spaces have no such runs of letters: a call may be inserted between any two characters
 """
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -15,8 +15,6 @@ and calls leave no room in the model's context; nothing was drawn). No threshold
 `log_p` records it, and `rank` is the number of the start.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ Unlike datatrove's words, numbers stay what they are, as a call depends on them.
 no other's near-duplicate.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

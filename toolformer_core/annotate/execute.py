@@ -17,8 +17,6 @@ answer is `known` from earlier is not repeated; whether that may still be used i
 whether its failure is `transient`: it need not come again, since the tool failed and not the input.
 """
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing

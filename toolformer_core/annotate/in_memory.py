@@ -4,8 +4,6 @@ A build runs the same stages shard by shard and keeps what each returns. Which c
 over all tools together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -21,8 +21,6 @@ Rows are counted from 1, including blank lines. Memory is constant except for at
 to find duplicates. Texts never change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice

@@ -10,8 +10,6 @@ Digits in one piece (`5550104477`) may be anything; neither they nor people's na
 character of what is masked becomes a `*`, so that every other one stays where it is.
 """
 
-from __future__ import annotations
-
 import re
 
 NAME = "pii-1"  # of these rules, for fingerprints

@@ -34,8 +34,6 @@ No model is loaded yet, so tokens are words and numbers; in scripts without spac
   build's corpus, is ignored; a document with no other date is dropped as later_than_latest_date.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache

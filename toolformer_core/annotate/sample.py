@@ -28,8 +28,6 @@ those before it. Every draw has its own seed, from the config's seed, the docume
 draw's number, so neither the model's batches nor other documents change it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -22,8 +22,6 @@ the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a
 same L-; where L(e(c, eps)) is not computed, the bound of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The annotation prompts of a tool: the shipped ones, the user's from a folder, or the one that the tool declares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES

@@ -1,7 +1,5 @@
 """What annotating a text returns: the text with its calls, each call's gain, and why a call was dropped."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Checks what a user gives to the functions of this package: a mistake is a `UsageError` that names the argument."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from toolformer_core.annotate.tool_prompt import prompt_for

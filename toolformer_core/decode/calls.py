@@ -14,8 +14,6 @@ A bracket that is not a call stays in the text if the model chose it itself and 
 back. All is found in the text, because tokenizers merge `) ->` in many ways.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -4,8 +4,6 @@ A sample is taken by inverse CDF at a number that depends only on the sequence's
 nothing else in the batch can change it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -16,8 +16,6 @@ later go through the model again, in one pass. None of this changes what a seque
 One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

@@ -11,8 +11,6 @@ p(" [") is that of sampling and of decoding: the product over the tokens of " ["
 read in windows. Whether an opening is wanted, `trigger` decides; nothing here knows thresholds or files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

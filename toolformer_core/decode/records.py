@@ -4,8 +4,6 @@ A *call* is written in the text as e(c, r), including its leading space; its spa
 Removing the spans gives `Generation.clean`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -19,8 +19,6 @@ p(" [") is the product over the tokens of " [", at temperature 1. A call that is
 count as one of the allowed calls; the same place is not opened again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

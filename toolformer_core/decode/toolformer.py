@@ -5,8 +5,6 @@ thread of its own. All engines of a `Toolformer` share the tools' threads. `sequ
 starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from toolformer_core.decode.engine import DecodeEngine

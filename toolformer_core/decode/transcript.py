@@ -4,8 +4,6 @@ A token may hold a part of a character, and a decoder may drop the space in fron
 decoded with a few preceding ones; text that ends in an incomplete character, or may start a stop string, is withheld.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

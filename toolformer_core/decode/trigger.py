@@ -26,8 +26,6 @@ and with |W_t| < 5 there is none. Both numbers and the tenth are judgements: p("
 mostly lie more than ten times apart. This module knows no model and no text; see `openings`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

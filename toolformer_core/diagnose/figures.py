@@ -7,8 +7,6 @@
 A share or mean of nothing is None.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -4,8 +4,6 @@ A folder holds `corpus.jsonl` (rows of text, url, timestamp) and `gold.jsonl` (r
 document: tool, input, position and value), both plain or as .gz.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

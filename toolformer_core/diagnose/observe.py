@@ -13,8 +13,6 @@
 The model is wrapped only to record p(" [") at positions that sampling did not choose.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

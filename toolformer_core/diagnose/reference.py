@@ -3,8 +3,6 @@
 `python -m toolformer_core.diagnose.reference` measures them again, after every change of what they depend on.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A complete diagnosis: choose texts, observe each tool, compute figures. `verdict` judges them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ demonstrations  calls in the prompt whose surrounding text the prompt also shows
 loss            nats per token of the plain texts, to be compared with ln V, the loss of guessing among V tokens
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

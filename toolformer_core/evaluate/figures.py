@@ -2,8 +2,6 @@
 4. They stand in `figures.toml`, and nothing computes with them.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@
 token is put in front of every context. Nothing else in the package imports this module.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence

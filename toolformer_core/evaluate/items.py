@@ -1,7 +1,5 @@
 """The records of evaluation: an example of a benchmark (item), a rejected row, and a benchmark (task)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

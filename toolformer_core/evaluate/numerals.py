@@ -4,8 +4,6 @@
 it is a pronoun ("one of", "this one").
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ An arm's accuracy counts as reasoning only as far as it lies above this baseline
               numbers, from two places, for which a o b is the answer, with two decimals, as the calculator writes it
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -12,8 +12,6 @@ No prompt ends in a space: the model writes the space before its first word. The
 words; after an edit results cannot be compared with earlier ones (§7).
 """
 
-from __future__ import annotations
-
 _QUESTION_MARKS = ("?", "？", "؟")
 _COMPLETE = "Complete the text so that it is factually correct: "
 _ANSWER_IS = " The answer is"

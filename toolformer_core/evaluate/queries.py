@@ -4,8 +4,6 @@ An item that names its tools (`tool`) is right with those alone. MLQA's query is
 paragraph in English. A choice is right if it is one of the right tools; where there is none, that of no tool is.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

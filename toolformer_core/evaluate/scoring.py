@@ -14,8 +14,6 @@ they must agree to the coarser of the two (3.33 for 10/3), within half a unit of
 match exactly. 3/4 is read as a fraction only if the answer is not whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 

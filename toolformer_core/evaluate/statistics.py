@@ -4,8 +4,6 @@ Every figure is a share in [0, 1]. The bootstrap draws counts from their exact d
 multinomial), so a sample costs the same for every n. Where all items have the same outcome, Wilson's interval is used.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ A task is read from its published files (see `readers`), or from the hub by name
 world is embedded.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter

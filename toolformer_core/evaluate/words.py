@@ -10,8 +10,6 @@
 Limits count words. Matching compares tokens, so "art" is never found in "party".
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import unicodedata

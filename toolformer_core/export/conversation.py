@@ -27,8 +27,6 @@ is dropped, and `restore` puts it back. An example in which it does not is left 
 The first reason that holds counts, call by call.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

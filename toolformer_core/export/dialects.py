@@ -11,8 +11,6 @@ conversation to see. Where a tool's calls give arguments, `inputs` of openai and
 calls as the text has them: from arguments alone neither spaces nor quotes can be inferred.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal

@@ -14,8 +14,6 @@ should look up.
 and at the borders of a response they are others than those that decoding writes. `tokens` has those.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, Literal

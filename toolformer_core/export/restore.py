@@ -8,8 +8,6 @@
 A rendered text and token rows promise nothing: templates trim, and tokenizers normalise.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

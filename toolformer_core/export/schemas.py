@@ -4,8 +4,6 @@ A tool whose calls give arguments (of an MCP server, or a function with annotati
 arguments, with their types. Any other takes one text, the parameter `input`, or nothing (the Calendar).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

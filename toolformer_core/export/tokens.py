@@ -11,8 +11,6 @@ which losses pass over:
 Rows are as long as their texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ finished, or stopped on request; 1: failed, with the reason in `failure.json`; 2
 torch and transformers, and DeepSpeed only if the recipe names it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -9,8 +9,6 @@ A folder without its final name is not a checkpoint. A damaged state is renamed 
 continues from the previous checkpoint.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

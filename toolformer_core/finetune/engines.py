@@ -3,8 +3,6 @@
 Both use the sum of the losses of a step's targets, divided by the number of targets in all processes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files

@@ -7,8 +7,6 @@ failure.json   why the run failed: reason, message, rank; written by the process
 stop           if it exists, the run stops after the current step, with a checkpoint
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A file named `stop` in the job's folder, or SIGTERM, stops it after the current 
 not finite ends the run before the weights are updated.
 """
 
-from __future__ import annotations
-
 import math
 import signal
 import sys

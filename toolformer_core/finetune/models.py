@@ -3,8 +3,6 @@
 The result can be read by `from_pretrained`: tied weights stored once, adapters merged.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """One process of a training run: loads, trains, and classifies failures. `__main__` calls it."""
 
-from __future__ import annotations
-
 import errno
 import math
 from dataclasses import replace

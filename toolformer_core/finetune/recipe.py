@@ -5,8 +5,6 @@ It names no optimiser, decay or clipping: ours are AdamW (0.9, 0.999) without we
 warmup, and gradients clipped at norm 1. Only engine and precision are checked here, the rest by `flows.finetune`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -7,8 +7,6 @@
 Which pieces a step holds depends only on seed and step, never on the number of processes or on the packing.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence

@@ -8,8 +8,6 @@ That is n + 1 calls of the small LM per query for n tools, and none for a tool w
 with all queries: its demonstrations pass through the model once, and equal calls are run once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import closing

@@ -9,8 +9,6 @@
 A tool without examples is shown by its annotation prompt; one that has neither, zero-shot, where that is allowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal

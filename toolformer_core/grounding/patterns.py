@@ -17,8 +17,6 @@ lower case with number words as digits; a response that says nothing, such as "u
 calculator's responses count numbers alone.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Texts go in; numpy arrays and texts come out. No stage imports torch, and no bac
 weights of a loss. Positions are character offsets, because two tokenisations of a text agree on nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar

@@ -4,8 +4,6 @@ The checks take milliseconds, and neither torch nor transformers is imported: un
 interrupted download.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -3,8 +3,6 @@
 transformers reads the file (extra `gguf`); quantized weights are saved as the float32 numbers that they stand for.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import tempfile

@@ -3,8 +3,6 @@
 It knows no weights, so that a model behind a server has the same tokens as one that is loaded here.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ Every text is tokenised in the pieces in which decoding writes it (`syntax.call_
 token that merges " [" with a tool's name would write the whole call with it, response included.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

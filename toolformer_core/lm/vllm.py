@@ -7,8 +7,6 @@ loaded here as well, and before the first scan the server's numbers for a short 
 returns the same draw for the same seed only as far as its batches round alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -12,8 +12,6 @@ share, and after it the document twice; behind an insertion (`base.Insertion`) t
     [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...       there is one, at its end
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ tool's calls go on from other calls and their responses (`annotate.chains`). The
 defaults; a user's folder replaces all of them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES

@@ -5,8 +5,6 @@ A tool does not know documents, models or where results are stored. It never rai
 is broken) and ends the run. `responses.run_guarded` handles tools that raise anything else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable

@@ -3,8 +3,6 @@
 What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

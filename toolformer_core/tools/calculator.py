@@ -8,8 +8,6 @@ halves rounded away from zero. Every dash is a minus, and `÷ ∕ × · ∗` and
 What could mean two things is refused (`0x10`, `0,234`), and so is a single number (`42`, `(42)`), which asks nothing.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from dataclasses import dataclass

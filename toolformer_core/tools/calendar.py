@@ -1,7 +1,5 @@
 """The Calendar: tells the date of a document, which it gets as the context of the call. It reads no clock."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import date

@@ -3,8 +3,6 @@
 So an owner with much to do does not keep out others with little. It is not thread-safe.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar

@@ -5,8 +5,6 @@ phrase table of some 300 nouns and set phrases in each of German, French, Spanis
 it covers completely, and knows no grammar but the position of adjectives in Romance languages.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The tools of a model that writes, each behind a pool of its own, where a person waits for each answer."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

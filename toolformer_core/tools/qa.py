@@ -5,8 +5,6 @@ or a server. A reader says how it may be called: a model is fastest with many qu
 requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias

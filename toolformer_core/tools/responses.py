@@ -4,8 +4,6 @@ This is the only place in the core that catches `Exception`, and sees to it that
 of the process. Only a `ToolformerError` is passed on, because it says that the tool cannot answer anything.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -5,8 +5,6 @@ that no reference leaves the schema. Python's `re` and `regex` can take for ever
 patterns are matched by the linear engine of pydantic; one with look-around or back-references is not checked.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """WikiSearch: returns the best passage for a search term, by BM25, as `Title > Section > text`; the model reads it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

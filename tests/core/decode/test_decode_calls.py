@@ -1,7 +1,5 @@
 """When a call is one, whatever the tokenizer merges, and what becomes of those that are none."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from functools import cache, partial

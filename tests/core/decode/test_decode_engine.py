@@ -1,7 +1,5 @@
 """Sequences join, wait for tools, are cancelled and leave; the others go on, and memory stays bounded."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

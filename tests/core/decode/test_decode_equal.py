@@ -1,7 +1,5 @@
 """However a sequence is decoded (batched, cached, interrupted, streamed), it is what the plain computation gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who gets a row, or a tool, when several wait; and that what is written does not depend on it."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Text while it comes: whole characters, nothing that must be taken back, and in the end all of it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Thresholds on p(" ["): which brackets open, which calls go on, and what is left of those that do not."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import replace

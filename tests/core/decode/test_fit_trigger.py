@@ -1,7 +1,5 @@
 """The fit of the thresholds on p(" ["): a worked table, and the definition on any openings."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

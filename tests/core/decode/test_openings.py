@@ -1,7 +1,5 @@
 """Openings in documents of C*: the plain computation, one place at a time, and decoding itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

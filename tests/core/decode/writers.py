@@ -5,8 +5,6 @@ and raises the tokens that may follow. So "(" is followed by one of the digits, 
 comes from attention over the sequence as in any random model.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Grounding with scripted models: every number by hand, every call counted."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The formula by hand, its five properties, and a transcription of it that shares nothing with the code."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

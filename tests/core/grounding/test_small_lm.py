@@ -1,7 +1,5 @@
 """The small LM and its hidden states, with a small random model, against the plain computation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tools of a user's own: references, decorated functions, and what they declare."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import warnings

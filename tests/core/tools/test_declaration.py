@@ -1,7 +1,5 @@
 """What tools declare for grounding: examples that can stand in a call, and mock responses."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Distractors: many, distinct, deterministic, and nothing that a real tool does."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Tools behind an HTTP endpoint, and the tool files that describe them, against a server on loopback."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The library as a whole: names, declarations, prompts, processes. Answers are in the two files beside it."""
 
-from __future__ import annotations
-
 import re
 import sys
 

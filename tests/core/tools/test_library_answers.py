@@ -1,7 +1,5 @@
 """What the tools of numbers and units answer, worked out by hand, and laws; what no tool of the library takes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

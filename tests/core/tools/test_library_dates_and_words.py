@@ -1,7 +1,5 @@
 """What the tools of dates, time zones, words, pauses and moves answer: values worked out by hand, and laws."""
 
-from __future__ import annotations
-
 import datetime as dt
 from zoneinfo import ZoneInfo
 

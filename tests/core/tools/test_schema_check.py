@@ -1,7 +1,5 @@
 """Schemas that others wrote: patterns are searched in bounded time, and numbers are compared as decimals."""
 
-from __future__ import annotations
-
 import time
 from decimal import Decimal
 from typing import Any

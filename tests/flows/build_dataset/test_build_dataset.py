@@ -1,7 +1,5 @@
 """The flow, end to end and in process: the embedded model on a few documents, then the same again."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model that calls a tool behind every " [", and a server of it with its router on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import openai

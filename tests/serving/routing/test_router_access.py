@@ -1,7 +1,5 @@
 """What the router asks of the engine's thread: texts, embeddings, tools."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """The server with its router on, asked by OpenAI's own client: which tool answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

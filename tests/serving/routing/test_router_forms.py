@@ -1,7 +1,5 @@
 """Responses to routed chats, whole and streamed, and what a client sends back."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parts of the router, worked out by hand: arguments, conversations, schemas, embeddings that are kept."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever a client sends and whatever fails, a routed request ends in the usual way."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

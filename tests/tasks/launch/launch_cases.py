@@ -3,8 +3,6 @@
 `python tests/tasks/launch/launch_cases.py` writes the golden files anew; read the difference before it is committed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

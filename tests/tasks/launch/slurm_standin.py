@@ -7,8 +7,6 @@ without it. A record with `"old": true` is
 a job that the controller has forgotten and accounting has not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

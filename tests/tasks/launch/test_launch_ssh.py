@@ -1,7 +1,5 @@
 """The nodes are 127.0.0.1 and localhost: a real sshd on loopback, real ssh, keys made for the occasion."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What MLflow holds of runs of every kind, what it refuses, and the figures that are kept with them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

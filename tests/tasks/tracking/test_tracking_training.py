@@ -1,7 +1,5 @@
 """A training run in MLflow: params, curves, checkpoints, the candidate, arms side by side."""
 
-from __future__ import annotations
-
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor

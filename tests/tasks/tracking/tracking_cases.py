@@ -1,7 +1,5 @@
 """A training run and the events it tells, as the tests of tracking start and tell them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A training followed past servers that are away, silent queues, and attempts that left something behind."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

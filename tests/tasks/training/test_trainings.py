@@ -1,7 +1,5 @@
 """What a finished training came to, from its job's folder into the warehouse's record, and its model's short name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Binary values that are UTF-8 are texts, since Spark and Impala may write texts s
 taken out of a batch, the batch's memory is checked: an offset out of bounds would end the process.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

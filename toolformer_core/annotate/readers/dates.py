@@ -16,8 +16,6 @@
 Years lie between 1990 and 2100; a month without a day is not a date. Of several dates in a URL the first one counts.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Iterator

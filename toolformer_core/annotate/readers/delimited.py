@@ -15,8 +15,6 @@ The first 64 KiB decide for the whole file whether a carriage return alone ends 
 escape quotes (a quoted field holds a quote after a backslash, where a doubled one should be).
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator

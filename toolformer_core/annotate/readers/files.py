@@ -4,8 +4,6 @@ All but Parquet and Arrow may be compressed (.gz, .zst, .bz2, .xz). A row that c
 its reason; a file that is damaged or ends too early yields one last `BadRow`. Packages of a format are imported on use.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

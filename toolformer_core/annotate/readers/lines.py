@@ -1,7 +1,5 @@
 """Reads JSON lines, all of a file or a range of it, and cuts a stream into lines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Iterator
 from contextlib import closing

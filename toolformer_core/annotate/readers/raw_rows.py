@@ -1,7 +1,5 @@
 """The rows that corpus readers yield: rows that could be read, and rows that could not, with the reason."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

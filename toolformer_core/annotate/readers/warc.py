@@ -20,8 +20,6 @@ if it is that, else what the page itself or its bytes tell; what does not fit be
 fastwarc, each by itself: where one ends is found here, so that a broken record costs no other.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import zlib

@@ -13,8 +13,6 @@ A statement is used if it holds one mask, followed only by punctuation (§4.2.1)
 is one example per fact. TempLAMA only gives a year; the date is set to July 1, the middle of the year.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -20,8 +20,6 @@ The paper gives templates and sizes; the rest is our choice:
   itself, not the substitute day off. No row counts to or from a holiday on the day itself.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

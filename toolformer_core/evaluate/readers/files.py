@@ -13,8 +13,6 @@ A JSON array is read element by element, so a broken element usually does not af
 line. Keys are lower-cased.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

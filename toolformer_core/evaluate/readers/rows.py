@@ -24,8 +24,6 @@ A word problem whose answer is not one number (ASDiv's ratios, names, clock time
 and the file's name, and raises `BadRowError`.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

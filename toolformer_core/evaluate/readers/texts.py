@@ -10,8 +10,6 @@ WikiText in rows (the hub has one line per row) is joined before it is cut. Wher
 ` = 1 henry ... = ` is no title: the line before ends inside a sentence that the line after continues.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 The difference is measured relative to the size of the logits, because rounding errors grow with them.
 """
 
-from __future__ import annotations
-
 import torch
 
 # Both computations round the output of every layer, in different places. Measured with random and trained models of 2

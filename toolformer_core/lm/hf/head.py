@@ -6,8 +6,6 @@ draw finds its token by those sums and computes the few logits around it again; 
 theirs alone. An output layer that is more than a matrix (an adapter, offloaded weights) is called as it is.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any, cast

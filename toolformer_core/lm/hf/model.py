@@ -3,8 +3,6 @@
 Callers hold its lock while a pass runs.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -5,8 +5,6 @@ copying differs. Measured with random models of 2 to 30 layers: 0.8 to 1.5 times
 times on for one whose attention omits a token it should see, or sees one it should not.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -5,8 +5,6 @@ layer alone must produce its logits; and it must be able to continue rows of une
 four passes over a few tokens, because configurations do not tell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

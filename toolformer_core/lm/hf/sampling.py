@@ -6,8 +6,6 @@ after tokens that were given, and is then restricted to a few allowed ones (`pro
 seed at the same place gives the same draw, whatever else is in the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

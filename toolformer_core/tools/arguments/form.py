@@ -15,8 +15,6 @@ backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary chara
 look like is in `values`. Arguments are checked against the whole schema before the tool sees them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

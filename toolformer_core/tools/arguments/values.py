@@ -9,8 +9,6 @@
 A value in quotes is a text wherever the schema allows one.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ failures are `bad_response` (no JSON, or over 1 MiB), `rejected` (3xx, other 4xx
 (429), `server_error` (5xx), `unreachable`, `timeout`. Redirects are not followed, so no other host is called.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

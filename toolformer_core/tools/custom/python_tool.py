@@ -21,8 +21,6 @@ The fingerprint covers the whole source file and the declared `version`; what th
 `version` when that changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """What `tools new` writes: a tool that works as it stands, its annotation prompt, and a test."""
 
-from __future__ import annotations
-
 import json
 import keyword
 import re

@@ -3,8 +3,6 @@
 A value is read when the tool is called, is never stored, and enters no fingerprint, message or pickle.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

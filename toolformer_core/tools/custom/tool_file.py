@@ -3,8 +3,6 @@
 Paths are relative to the file. It is read by PyYAML's safe loader, which makes plain values only.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

@@ -13,8 +13,6 @@ is dead if one of these holds:
 It goes by the time that it is given, and knows neither tools nor threads; its caller holds a lock.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from typing import Literal

@@ -13,8 +13,6 @@ There is no thread that watches the time: askers call `tick`, which says how lon
 again; what becomes due earlier is announced by an empty message. Messages are posted from any thread.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import os

@@ -7,8 +7,6 @@ so it does not outlive who started it. `multiprocessing` cannot start such proce
 which count as daemons; its pipes are used here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

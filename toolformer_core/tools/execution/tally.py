@@ -4,8 +4,6 @@ Durations are counted in classes whose upper bounds double (1 ms, 2 ms, 4 ms, ..
 known to within its class.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

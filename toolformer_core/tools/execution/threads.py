@@ -4,8 +4,6 @@ A thread is started when no idle one is left. That of an abandoned job ends when
 keep the process alive.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable

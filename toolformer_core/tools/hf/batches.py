@@ -1,7 +1,5 @@
 """Models that work on batches of token rows of different lengths, with little padding, and greedy writing."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar

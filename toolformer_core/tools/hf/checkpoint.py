@@ -5,8 +5,6 @@ files, of a hub name its commit, so nothing is loaded to compute it. A checkpoin
 first GPU if there is one. torch and transformers are imported on use.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

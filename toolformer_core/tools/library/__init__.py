@@ -5,8 +5,6 @@ this one, decorated with `tool` like a user's own; its annotation prompt is the 
 more tools to choose from, which make their answers up: they measure how the choice copes with a large library.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 

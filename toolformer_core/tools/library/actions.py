@@ -6,8 +6,6 @@ Neither does anything: `sleep` returns at once and nothing moves. They are there
 tools by the pattern of their responses; a tool that acts would answer like them and would not be run to be ranked.
 """
 
-from __future__ import annotations
-
 import re
 
 from toolformer_core.tools.custom.python_tool import tool

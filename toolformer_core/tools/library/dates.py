@@ -8,8 +8,6 @@ with the month's name or as YYYY-MM-DD, since 1/2/2023 is read in two ways. `tod
 the call gets as its context; the tool reads no clock.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from calendar import monthrange

@@ -5,8 +5,6 @@
 The definitions are in `dictionary.tsv`: word, part of speech, definition. A word that is not in it has no answer.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from pathlib import Path

@@ -15,8 +15,6 @@ form of the answer. In a form, `<...>` stands for a part that depends on the que
 None of them may do what a real tool does. Names in the table are invented, or those of towns and dishes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ A result that is exact is written exactly, any other with four decimals (see `re
 that are no fractions are computed with 60 digits. Both take numbers and sums in place of numbers: log(10 * 100).
 """
 
-from __future__ import annotations
-
 import re
 from decimal import Context, Decimal
 from fractions import Fraction

@@ -6,8 +6,6 @@ Numbers are exact fractions. This module knows no tool. A tool's fingerprint cov
 changes what is read or written here raises `VERSION`, which stands in the fingerprints of the tools that use it.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from fractions import Fraction

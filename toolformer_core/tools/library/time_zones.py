@@ -8,8 +8,6 @@ time. The database is that of the package tzdata, never the machine's, so the sa
 machine; its version is in the fingerprint. It reads no clock.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from functools import lru_cache

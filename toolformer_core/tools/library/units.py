@@ -7,8 +7,6 @@ that only the written number is rounded. Cups, pints, gallons and the like are t
 second unit the quantity is given in the usual unit of the other system. It knows no sums and no currencies.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ A `reference` names it; `loop` is the process's event loop; a `session` is one c
 those to a server; `tool` is the interface. The SDK (`import mcp`) is imported by the functions that use it.
 """
 
-from __future__ import annotations
-
 from toolformer_core.tools.mcp.loop import close
 from toolformer_core.tools.mcp.reference import MCPSettings, Server, SessionLimits, parse_reference
 from toolformer_core.tools.mcp.tool import MCPTool, ToolDefinition, mcp_tool, server_tools

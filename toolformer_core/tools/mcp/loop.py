@@ -5,8 +5,6 @@ loop of its own, as the parent's thread does not live in it. `close`, which the 
 all sessions, and with them the servers' processes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import concurrent.futures

@@ -7,8 +7,6 @@ COMMAND is split into words as by a shell, but no shell runs it; it may hold spa
 reference, because references are printed and stored: `MCPSettings` has the names of environment variables.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

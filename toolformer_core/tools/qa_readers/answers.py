@@ -1,7 +1,5 @@
 """What readers with a model share: how passages are shown to them, what their text says, and how a checkpoint reads."""
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Sequence

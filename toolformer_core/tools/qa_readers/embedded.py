@@ -6,8 +6,6 @@ gives no answer if its `confidence` in the best span is below a threshold, or if
 word ("moreover").
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ be better later (an overloaded server, a timeout) is a failure that may be tried
 wrong key, an unknown model) ends the run.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

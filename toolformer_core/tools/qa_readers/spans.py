@@ -6,8 +6,6 @@ model's window is read in overlapping windows. A span's margin is by how much th
 logits cannot. The span with the largest margin over all passages is the answer, unless it is below a threshold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The passages, best first, fill what is left of the model's window; the last one 
 `unanswerable`, or another of a few such words, is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from toolformer_core.records import digest_of, storable

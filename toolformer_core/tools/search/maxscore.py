@@ -10,8 +10,6 @@ that is so. The scores are complete and the best passages are exact.
 This module knows tantivy's queries and BM25's bounds, but no tools and no files.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,6 @@ Each may be compressed. Compression and format are recognised by the first bytes
 section is cut: see `sections`. White space is made single.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

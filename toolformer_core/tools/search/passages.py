@@ -4,8 +4,6 @@ A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "tex
 tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, on every machine.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

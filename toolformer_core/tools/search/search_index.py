@@ -4,8 +4,6 @@ The folder holds tantivy's files and `index.json`, which `index_writer` writes l
 results as a `PassageIndex`, but for the last decimal of a score, however they are spread over segments.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

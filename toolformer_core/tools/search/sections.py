@@ -9,8 +9,6 @@ line; in both cases only if what follows does not begin with a small letter. Sin
 abbreviations end no sentence. Words are separated by white space.
 """
 
-from __future__ import annotations
-
 import re
 
 PASSAGE_WORDS = 100

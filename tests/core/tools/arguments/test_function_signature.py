@@ -1,7 +1,5 @@
 """Tools of functions with annotations: what an input gives them, and which functions are refused."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass

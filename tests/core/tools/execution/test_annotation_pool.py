@@ -1,7 +1,5 @@
 """The pool in simulated time: how many at a time, tries, deadlines, batches, the rate limit, the breaker."""
 
-from __future__ import annotations
-
 import os
 import queue
 from collections import Counter

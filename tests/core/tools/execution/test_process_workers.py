@@ -1,7 +1,5 @@
 """Tools in processes: loaded there once, killed when a call is overdue, replaced when one dies."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

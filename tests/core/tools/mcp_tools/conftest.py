@@ -1,7 +1,5 @@
 """Servers to ask, and the promise that each test leaves no session behind."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import sys

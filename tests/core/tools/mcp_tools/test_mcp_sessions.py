@@ -1,7 +1,5 @@
 """Sessions are shared, replaced and discarded; no call waits for ever, and nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a tool of an MCP server answers, and what is known of it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Servers built with the SDK itself, as most are, on pipes and over HTTP."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Iterator
