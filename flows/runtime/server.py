@@ -10,6 +10,8 @@ which no server starts, so that one is set aside. The first database of each Pre
 user's cache folder: other data folders start with a copy.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
