@@ -1,5 +1,7 @@
 """Tools of functions with annotations: what an input gives them, and which functions are refused."""
 
+from __future__ import annotations
+
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
