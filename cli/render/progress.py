@@ -179,7 +179,7 @@ def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, v
     console = Console()
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
-    headers = (*(_SHORT_NAMES.get(tool, tool) for tool in tools), "all", "called", "idle", "dev ppl")
+    headers = (*(_SHORT_NAMES.get(tool, tool) for tool in tools), "all", "called", "false", "dev ppl")
     table = narrow_table(title, ["arm"], headers, no_wrap=True, gap=0)
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm
@@ -191,8 +191,8 @@ def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, v
     console.print(table)
     console.print(
         "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call;\n"
-        "idle: the same of items that ask for no tool. dev ppl: perplexity of the development documents, "
-        "calls disabled."
+        "false: the same of items that ask for no tool, the false call rate. dev ppl: perplexity of the development "
+        "documents, calls disabled."
     )
     command = shlex.join(["toolformer", "generate", "The sum of 27 and 8 is", "--stop", ".", "--model", model])
     print_view_command(data)
