@@ -157,7 +157,7 @@ class ModelLease:
 def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, waited: OnWait | None = None) -> Result:
     """Run a job, which must not wait for another shard, in the thread that uses the model; return its result.
 
-    Jobs that are `finishing` a shard's work go before those that begin one; `waited` is told the seconds of waiting.
+    Jobs that are `finishing` a shard's work go before those that begin one; `waited` gets the seconds of waiting.
     """
     return _THREAD.result(_Job(work), finishing=finishing, waited=waited)  # type: ignore[no-any-return]
 

@@ -108,23 +108,22 @@ def dateset(seed: int = 0) -> Iterator[Item]:
 
 def _templates() -> dict[str, list[_Form]]:
     return {
-        "distance": [
-            lambda day: (f"How many days ago was {_written(day.past)}?", (str((day.today - day.past).days),)),
-            lambda day: (
-                f"How many days are there until {_written(day.future)}?",
-                (str((day.future - day.today).days),),
-            ),
-        ],
+        "distance": [_days_ago, _days_until],
         "ago": [partial(_ago, field, unit) for field in _FIELDS for unit in _UNITS],
         "ahead": [partial(_ahead, field) for field in _FIELDS],
-        "weekday": [
-            lambda day: (f"What day of the week was it on {_written(day.past)}?", _answers(_FIELDS[0], day.past)),
-            lambda day: (f"What day of the week is it on {_written(day.future)}?", _answers(_FIELDS[0], day.future)),
-        ],
+        "weekday": [_weekday_past, _weekday_future],
         "relative": [partial(_relative, field, name, n) for field in _FIELDS for name, n in _RELATIVE.items()],
         "holiday": [partial(_holiday, field, name) for field in _FIELDS[:3] for name in HOLIDAYS],
         "count": [partial(_count, unit, name) for unit in _UNITS for name in HOLIDAYS],
     }
+
+
+def _days_ago(day: _Day) -> _Question:
+    return f"How many days ago was {_written(day.past)}?", (str((day.today - day.past).days),)
+
+
+def _days_until(day: _Day) -> _Question:
+    return f"How many days are there until {_written(day.future)}?", (str((day.future - day.today).days),)
 
 
 def _ago(field: str, unit: str, day: _Day) -> _Question | None:
@@ -136,6 +135,14 @@ def _ago(field: str, unit: str, day: _Day) -> _Question | None:
 def _ahead(field: str, day: _Day) -> _Question:
     n = (day.future - day.today).days
     return f"What {field} will it be in {_amount(n, 'days')}?", _answers(field, day.future)
+
+
+def _weekday_past(day: _Day) -> _Question:
+    return f"What day of the week was it on {_written(day.past)}?", _answers(_FIELDS[0], day.past)
+
+
+def _weekday_future(day: _Day) -> _Question:
+    return f"What day of the week is it on {_written(day.future)}?", _answers(_FIELDS[0], day.future)
 
 
 def _relative(field: str, name: str, n: int, day: _Day) -> _Question:
