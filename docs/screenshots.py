@@ -1,16 +1,12 @@
-"""Take the pictures that the documentation shows, from a real MLflow in a real browser.
+"""Take the pictures that the documentation shows, from a real MLflow and a real viewer in a real browser.
 
-    python docs/screenshots.py                  two synthetic runs, in a folder that is thrown away
-    python docs/screenshots.py --data DIR       the two newest finished trainings of a data folder
-    python docs/screenshots.py --view DIR       the viewer over a data folder with a build, and nothing else
+    python docs/screenshots.py                  two synthetic runs in MLflow, in a folder that is thrown away
+    python docs/screenshots.py --view DIR       the viewer over a data folder with a build
 
-Writes images/mlflow-compare.png beside this file: two runs in MLflow's compare view, their thresholds and perplexities
-side by side. That both stand in the page's text is asserted before the picture is taken. Without --data also
-images/mlflow-thresholds.png: accuracy against threshold of three evaluations. With --view it writes
-images/viewer-document.png, the kept call with the largest gain, images/viewer-thresholds.png, images/viewer-judge.png,
-and, where there are two versions or two evaluated arms, images/viewer-compare.png and images/viewer-models.png: items
-that turned right. Needs Debian's `chromium` and the package `playwright`; no browser is downloaded, and the server is
-reachable from this machine alone.
+Writes images/mlflow-compare.png beside this file: two runs in MLflow's compare view; that their thresholds and
+perplexities stand in the page's text is asserted first. With --view it writes images/viewer-*.png: of two versions and
+of two evaluated arms only where there are two. Needs Debian's `chromium` and the package `playwright`; no browser is
+downloaded, and the server is reachable from this machine alone.
 """
 
 from __future__ import annotations
@@ -32,7 +28,6 @@ from ops.ports import LOOPBACK, free_port
 from ops.processes import ProcessGroup, Service
 from ops.services import answer_of
 from tasks.environment import prepare_environment
-from tasks.settings import tracking_uri
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -113,39 +108,6 @@ def synthetic_runs(uri: str, folder: Path) -> list[str]:
     return run_ids
 
 
-def synthetic_evaluations(uri: str) -> list[str]:
-    """Track three evaluations whose thresholds and accuracies are made up; return their ids."""
-    from tasks.tracking import Tracking
-
-    tracking = Tracking(uri)
-    run_ids = []
-    for tau_f, accuracy in ((0.3, 0.41), (0.5, 0.48), (1.0, 0.37)):
-        run = tracking.start(
-            experiment=EXPERIMENT,
-            name=f"synthetic-{tau_f:g}",
-            params={"tau_f": {"calculator": tau_f}, "top_k": {"calculator": 20}, "task": "synthetic"},
-            tags={"kind": "evaluate"},
-            datasets=[],
-            system_metrics=False,
-        )
-        run.metrics({"accuracy/toolformer": accuracy}, step=10)
-        run.finish("FINISHED")
-        run_ids.append(run.run_id)
-    return run_ids
-
-
-def newest_runs(uri: str) -> list[str]:
-    """Return the ids of the two newest finished trainings, or exit if there are not two."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(uri)
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    found = client.search_runs(experiments, "attributes.status = 'FINISHED' and tags.kind = 'finetune'")
-    if len(found) < 2:
-        raise SystemExit(f"{uri} holds {len(found)} finished trainings: two are needed to compare")
-    return [run.info.run_id for run in reversed(found[:2])]
-
-
 def expected_texts(uri: str, run_ids: Sequence[str]) -> list[str]:
     """Return what the compare view must show: each threshold's row with every run's value, and their perplexities."""
     from mlflow import MlflowClient
@@ -195,14 +157,6 @@ def browser_page(width: int, height: int) -> Iterator[Page]:
             browser.close()
 
 
-@contextlib.contextmanager
-def _compared(address: str, experiment_id: str, run_ids: Sequence[str], width: int = _WIDTH_PX) -> Iterator[Page]:
-    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
-    with browser_page(width, _HEIGHT_PX) as page:
-        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
-        yield page
-
-
 def compare(
     address: str,
     experiment_id: str,
@@ -220,7 +174,9 @@ def compare(
     """
     from playwright.sync_api import TimeoutError as NotShown
 
-    with _compared(address, experiment_id, run_ids, width) as page:
+    query = f"runs={json.dumps(list(run_ids))}&experiments={json.dumps([experiment_id])}"
+    with browser_page(width, _HEIGHT_PX) as page:
+        page.goto(f"{address}/#/compare-runs?{query}", wait_until="domcontentloaded")
         if differences:
             page.get_by_text("Show diff only", exact=True).first.click()
         shown = "texts => texts.every(text => document.body.innerText.includes(text))"
@@ -233,16 +189,6 @@ def compare(
     if missing:
         raise AssertionError(f"the compare view does not show {', '.join(missing)}")
     return text
-
-
-def coordinates(address: str, experiment_id: str, run_ids: Sequence[str], texts: Sequence[str], picture: Path) -> None:
-    """Open the compare view's parallel coordinates, wait until their axes have these names, and take a picture."""
-    with _compared(address, experiment_id, run_ids) as page:
-        plot = page.locator(".js-plotly-plot").first
-        for text in texts:
-            plot.get_by_text(text, exact=True).first.wait_for(timeout=_SHOW_MS)
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        plot.screenshot(path=picture, animations="disabled")
 
 
 def _picture(page: Page, path: Path, down_to: str, width: int) -> None:
@@ -307,10 +253,8 @@ def view_pages(address: str, snapshot: Path, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", help="a data folder with at least two finished trainings")
-    parser.add_argument("--view", help="a data folder with a build: take the viewer's pictures alone")
+    parser.add_argument("--view", help="a data folder with a build: take the viewer's pictures")
     arguments = parser.parse_args()
-    data = arguments.data
     if chromium() is None:
         raise SystemExit("there is no chromium on PATH: install Debian's package `chromium`")
     prepare_environment()
@@ -321,14 +265,11 @@ def main() -> None:
     from mlflow import MlflowClient
 
     with tempfile.TemporaryDirectory() as scratch:
-        uri = tracking_uri(data) if data else f"sqlite:///{scratch}/mlflow.db"
-        run_ids = newest_runs(uri) if data else synthetic_runs(uri, Path(scratch))
+        uri = f"sqlite:///{scratch}/mlflow.db"
+        run_ids = synthetic_runs(uri, Path(scratch))
         experiment_id = MlflowClient(uri).get_run(run_ids[0]).info.experiment_id
         with mlflow_server(uri, Path(scratch) / "server.log") as address:
             compare(address, experiment_id, run_ids, expected_texts(uri, run_ids), IMAGES / "mlflow-compare.png")
-            if not data:
-                axes = ["tau_f.calculator", "accuracy/toolformer"]
-                coordinates(address, experiment_id, synthetic_evaluations(uri), axes, IMAGES / "mlflow-thresholds.png")
 
 
 if __name__ == "__main__":
