@@ -60,8 +60,8 @@ test-machines: $(VENV)/.dev ## pass the tests on a real Slurm, PostgreSQL and Sw
 	$(PIP_INSTALL) kubernetes-validate
 	$(BIN)/pytest -m machines tests/machines
 
-test-mcp: $(VENV)/.run ## ask MCP servers that others wrote, fetched from the package registries (MCP=folder to keep them)
-	$(BIN)/python -m tests.real_mcp_servers $(MCP)
+test-mcp: $(VENV)/.dev ## ask MCP servers that others wrote, fetched from the package registries (MCP=folder to keep them)
+	MCP=$(MCP) $(BIN)/pytest tests/real_mcp_servers.py
 
 certify: $(VENV)/.run ## minutes: TRL, datasets, axolotl and LLaMA-Factory read our exports, each in its own environment (CERTIFY=folder, ONLY=trl)
 	$(BIN)/python -m certify --environments $(CERTIFY) $(if $(ONLY),--only $(ONLY))

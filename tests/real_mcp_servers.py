@@ -1,32 +1,32 @@
-"""MCP servers that others wrote, installed on demand, and questions to them whose answers are known: `make test-mcp`.
-
-    python -m tests.real_mcp_servers [FOLDER] [--calls 200]      # FOLDER keeps what was installed
+"""MCP servers that others wrote, fetched from the package registries, answer as is known: `make test-mcp`.
 
     mcp-server-time, mcp-server-git                     Python, SDK 2
-    mcp-server-calculator                               Python, SDK 1, in a virtual environment of its own
-    a server of a few lines over HTTP                   the same
+    mcp-server-calculator, a server of a few lines      Python, SDK 1, in a virtual environment of its own
     @modelcontextprotocol/server-everything             JavaScript, on pipes and over HTTP; needs node and npm
 
-Installing needs the package registries; what cannot be installed is no success. Where git, node or npm is missing, the
-row says so, and the server is left out. The exit status is 1 if an answer was wrong or missing.
+The variable MCP names a folder that keeps what was installed. What cannot be installed fails; where git, node or npm is
+missing, a test is skipped.
 """
 
-import argparse
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+import pytest
+
+from ops.ports import free_port
+from toolformer_core.records import ToolFailure, ToolResult
+from toolformer_core.tools.mcp import SessionLimits, close, mcp_tool
+
+_CALLS, _THREADS = 200, 24
 _INSTALL_S = 600
 _LOOPBACK = """const { Server } = require("net");
 const listen = Server.prototype.listen;
@@ -50,36 +50,13 @@ server.run("streamable-http")
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """An input to a tool, and what its response, or the reason of its failure, must match."""
 
     tool: str
     input: str
     answer: str  # a regular expression, found anywhere
     fails: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What became of one server."""
-
-    server: str
-    says: str = ""  # its name and version
-    questions: int = 0
-    calls: int = 0
-    ms_per_call: float = 0.0
-    right: bool = False
-    skipped: bool = False
-    note: str = ""
-
-
-class _Missing(Exception):
-    """A program that this machine has not got."""
-
-
-class _NotInstalled(Exception):
-    """A server that could not be installed or started."""
 
 
 _TIME = (
@@ -110,59 +87,8 @@ _SDK1_QUESTIONS = (
 )
 
 
-def ask_all(folder: Path, calls: int, threads: int) -> list[Row]:
-    """Install the servers into a folder, unless they are there, ask them, and time a number of calls to each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for name, serve, questions in (
-        ("mcp-server-time", _time, _TIME),
-        ("mcp-server-git", _git, ()),
-        ("mcp-server-calculator (SDK 1)", _calculator, _CALCULATOR),
-        ("server-everything", _everything, _EVERYTHING),
-        ("server-everything over HTTP", _everything_http, _EVERYTHING),
-        ("a server over HTTP (SDK 1)", _sdk1_http, _SDK1_QUESTIONS),
-    ):
-        with ExitStack() as stack:
-            try:
-                reference, more = stack.enter_context(serve(folder))
-                rows.append(_ask(name, reference, (*questions, *more), calls, threads))
-            except _Missing as exc:
-                rows.append(Row(name, skipped=True, note=str(exc)))
-            except _NotInstalled as exc:
-                rows.append(Row(name, note=str(exc)))
-    return rows
-
-
-def _ask(name: str, reference: str, questions: tuple[Question, ...], calls: int, threads: int) -> Row:
-    from toolformer_core.errors import ToolformerError
-    from toolformer_core.records import ToolFailure
-    from toolformer_core.tools.mcp import SessionLimits, close, mcp_tool
-
-    limits = SessionLimits(sessions=2)
-    try:
-        tools = {q.tool: mcp_tool(f"{reference}#{q.tool}", sessions=limits) for q in questions}
-        for question in questions:
-            result = tools[question.tool].run(question.input)
-            fails = isinstance(result, ToolFailure)
-            said = f"{result.reason}: {result.detail}" if isinstance(result, ToolFailure) else result.text
-            if fails is not question.fails or not re.search(question.answer, said, re.DOTALL):
-                return Row(name, note=f"{question.tool}({question.input}) answered {said[:200]!r}")
-        first = questions[0]
-        start = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            results = list(pool.map(lambda _: tools[first.tool].run(first.input), range(calls)))
-        ms = 1000 * (time.perf_counter() - start) / calls
-        wrong = [r for r in results if isinstance(r, ToolFailure) or not re.search(first.answer, r.text, re.DOTALL)]
-        note = f"{len(wrong)} of {calls} calls went wrong: {wrong[0]}" if wrong else ""
-        told = tools[first.tool].definition
-        return Row(name, f"{told.server} {told.version}", len(questions), calls, round(ms, 1), not wrong, note=note)
-    except ToolformerError as exc:
-        return Row(name, note=str(exc))
-    finally:
-        close()
-
-
-Serving = Iterator[tuple[str, tuple[Question, ...]]]
+Served = tuple[str, tuple[Question, ...]]  # a reference to the server, and questions of this folder alone
+Serving = Iterator[Served]
 
 
 @contextmanager
@@ -174,7 +100,7 @@ def _time(folder: Path) -> Serving:
 @contextmanager
 def _git(folder: Path) -> Serving:
     if shutil.which("git") is None:
-        raise _Missing("git is not installed")
+        pytest.skip("git is not installed")
     program = _python(folder / "sdk2", "mcp-server-git", "mcp-server-time", "mcp-server-git")
     repository = folder / "a repository, with a comma"
     shutil.rmtree(repository, ignore_errors=True)
@@ -213,7 +139,7 @@ def _everything(folder: Path) -> Serving:
 def _everything_http(folder: Path) -> Serving:
     hook = folder / "loopback.cjs"
     hook.write_text(_LOOPBACK)
-    port = _free_port()
+    port = free_port()
     words = ["node", "--require", str(hook), str(_npm(folder)), "streamableHttp"]
     with _listening(words, "listening", {"PORT": str(port)}):
         yield f"mcp+http://127.0.0.1:{port}/mcp", ()
@@ -224,15 +150,9 @@ def _sdk1_http(folder: Path) -> Serving:
     _python(folder / "sdk1", "mcp-server-calculator", "mcp<2", "mcp-server-calculator")
     script = folder / "sdk1_http.py"
     script.write_text(_SDK1)
-    port = _free_port()
+    port = free_port()
     with _listening([str(folder / "sdk1" / "bin" / "python"), str(script), str(port)], "Uvicorn running", {}):
         yield f"mcp+http://127.0.0.1:{port}/mcp", ()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -246,7 +166,7 @@ def _listening(words: list[str], sign: str, variables: dict[str, str]) -> Iterat
     try:
         while sign not in (line := process.stderr.readline()):
             if not line:
-                raise _NotInstalled(f"{words[0]} ended before it listened")
+                pytest.fail(f"{words[0]} ended before it listened")
         drain.start()  # it writes a line for each request
         yield
     finally:
@@ -270,7 +190,7 @@ def _npm(folder: Path) -> Path:
     """Return the script of the JavaScript server, installed unless it is there."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
-            raise _Missing(f"{program} is not installed")
+            pytest.skip(f"{program} is not installed")
     package = "@modelcontextprotocol/server-everything"
     script = folder / "npm" / "node_modules" / package / "dist" / "index.js"
     if not script.is_file():
@@ -280,26 +200,48 @@ def _npm(folder: Path) -> Path:
 
 def _run(words: list[str]) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=_INSTALL_S)
-    if done.returncode:
-        raise _NotInstalled(f"{' '.join(words[:3])} ... failed: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
+    assert done.returncode == 0, (
+        f"{' '.join(words[:3])} ... failed: {(done.stderr.strip() or done.stdout.strip())[-300:]}"
+    )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="of installed servers (default: temporary)")
-    parser.add_argument("--calls", type=int, default=200, help="of each server")
-    parser.add_argument("--threads", type=int, default=24)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="real-mcp-") as temporary:
-        rows = ask_all((given.folder or Path(temporary)).resolve(), given.calls, given.threads)
-    for row in rows:
-        result = "skipped" if row.skipped else "right" if row.right else "WRONG"
-        sys.stdout.write(
-            f"{result:8}{row.server:34}{row.says:34}{row.questions:3} questions  {row.calls:5} calls  "
-            f"{row.ms_per_call:7.1f} ms/call  {row.note}\n"
-        )
-    return int(not all(row.right or row.skipped for row in rows) or all(row.skipped for row in rows))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = Path(os.environ.get("MCP") or tmp_path_factory.mktemp("mcp")).resolve()
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _as_expected(result: ToolResult, question: Question) -> bool:
+    failed = isinstance(result, ToolFailure)
+    said = f"{result.reason}: {result.detail}" if isinstance(result, ToolFailure) else result.text
+    return failed is question.fails and re.search(question.answer, said, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize(
+    ("serve", "questions"),
+    [
+        (_time, _TIME),
+        (_git, ()),
+        (_calculator, _CALCULATOR),
+        (_everything, _EVERYTHING),
+        (_everything_http, _EVERYTHING),
+        (_sdk1_http, _SDK1_QUESTIONS),
+    ],
+)
+def test_a_server_answers_every_question_and_many_calls_at_once(
+    serve: Callable[[Path], AbstractContextManager[Served]], questions: tuple[Question, ...], folder: Path
+) -> None:
+    with serve(folder) as (reference, more):
+        questions = (*questions, *more)
+        try:
+            tools = {q.tool: mcp_tool(f"{reference}#{q.tool}", sessions=SessionLimits(sessions=2)) for q in questions}
+            for question in questions:
+                result = tools[question.tool].run(question.input)
+                assert _as_expected(result, question), (question, result)
+            first = questions[0]
+            with ThreadPoolExecutor(_THREADS) as pool:
+                results = list(pool.map(lambda _: tools[first.tool].run(first.input), range(_CALLS)))
+            assert [result for result in results if not _as_expected(result, first)] == []
+        finally:
+            close()
