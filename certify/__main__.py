@@ -9,9 +9,13 @@ installed. Another loader that cannot be installed is a row of its own and fails
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from benchmarks.report import parser_of, print_json, progress, say
 from certify.cases import LOADERS, Files, cases_of
@@ -20,11 +24,7 @@ from certify.checks import check
 from certify.cstar import difficult_cstar, export_all
 from certify.environments import NotInstalledError, environment, pinned, run_program
 from certify.promise import byte_pieces
-from flows.report.tables import markdown_table
 from toolformer_core.errors import ToolformerError
-
-_HEADS = ("loader", "version", "format", "template", "rows in", "rows read", "trained", "masked", "result")
-_NUMBERS = range(4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,15 @@ class TableRow:
     result: str = "ok"
     fails: bool = False  # whether the command fails for it
 
-    def cells(self) -> tuple[str, ...]:
-        numbers = (self.rows_in, self.rows_read, self.trained, self.masked)
-        shown = ("" if number is None else f"{number:,}" for number in numbers)
-        return (self.loader, self.version, self.format, self.template, *shown, self.result)
 
-
-def table_of(rows: Sequence[TableRow]) -> str:
-    cells = [_HEADS, *(row.cells() for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    head, *aligned = (
-        [cell.rjust(width) if i in _NUMBERS else cell.ljust(width) for i, (cell, width) in enumerate(pairs)]
-        for pairs in (zip(line, widths, strict=True) for line in cells)
-    )
-    return markdown_table(head, aligned)
+def table_of(rows: Sequence[TableRow]) -> Table:
+    table = Table()
+    for field in fields(TableRow)[:-1]:
+        table.add_column(field.name.replace("_", " "), justify="right" if field.type == int | None else "left")
+    for row in rows:
+        cells = astuple(row)[:-1]
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else escape(cell or "") for cell in cells))
+    return table
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         for loader in [options.only] if options.only else LOADERS:
             rows += _rows_of(loader, files, options.environments)
     say()
-    say(table_of(rows))
+    Console(width=160).print(table_of(rows))
     fails = any(row.fails for row in rows)
     if options.json:
         print_json({"ok": not fails, "rows": [asdict(row) for row in rows]})
