@@ -13,7 +13,6 @@ import tomllib
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -27,7 +26,7 @@ from ops.deployments import POOLS
 from serving.origins import refusal
 from tasks import settings
 from tests.support import postgres
-from tests.support.compose import FILE, Service, UnsetError, interpolated, read, services
+from tests.support.compose import FILE, Service, UnsetError, read, services
 from tests.support.natively import Native
 from viewer import server as viewer_server
 
@@ -65,15 +64,6 @@ def test_the_file_meets_the_schema_of_compose(filled_in: bool, tmp_path: Path) -
 def test_the_linter_finds_nothing_in_a_dockerfile(file: str) -> None:
     told = subprocess.run([program("hadolint"), "--no-color", str(ROOT / file)], capture_output=True, text=True)
     assert (told.returncode, told.stdout) == (0, "")
-
-
-def test_variables_are_filled_in_as_compose_does() -> None:
-    told = {"a": ["${X}", "${X:-d}", "${X-d}", "$$X", "${Y:-}", 1, None], "b": "${Y:-http://h:1}/${X}"}
-    assert interpolated(told, {"X": ""}) == {"a": ["", "d", "", "$X", "", 1, None], "b": "http://h:1/"}
-    assert interpolated("${X:?no}", {"X": "x"}) == "x"
-    for unset in ({}, {"X": ""}):
-        with pytest.raises(UnsetError, match="X: no"):
-            interpolated("${X:?no}", unset)
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -268,16 +258,6 @@ def test_mlflow_takes_its_options_from_the_environment(monkeypatch: pytest.Monke
     assert of_uvicorn["timeout_worker_healthcheck"] == 120
 
 
-@pytest.mark.parametrize("name", ["setup", "toolformer"])
-def test_our_own_commands_are_there(name: str) -> None:
-    command = ALL[name].command
-    if command[0] == "python":
-        assert find_spec(command[2]) is not None
-    else:
-        scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-        assert scripts[command[0]] == "cli.main:main"
-
-
 def test_what_ours_is_told_is_something_that_we_read() -> None:
     documented = set(re.findall(r"^ +([A-Z_]{5,}) ", settings.__doc__ or "", re.MULTILINE))
     told = {key for key in ALL["worker-cpu"].environment if key.startswith("TOOLFORMER_")}
@@ -332,17 +312,6 @@ def test_an_image_is_pinned_and_does_not_run_as_root(file: str) -> None:
     for _, rest in told:
         assert "pip install" not in rest or "--constraint" in rest
     assert [rest for what, rest in told if what == "USER"] == ["10001"]
-
-
-def test_the_folder_of_the_server_is_no_module() -> None:
-    assert not list((ROOT / "mlflow").rglob("*.py"))
-    told = subprocess.run(
-        [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('mlflow').origin)"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert told.stdout.rstrip().endswith("site-packages/mlflow/__init__.py")
 
 
 def asked(native: Native, role: str, password: str, database: str) -> str:

@@ -48,17 +48,6 @@ def answer(tool: Tool, input: str) -> str:
 # One seed, one world.
 
 
-def test_equal_names_and_seeds_give_equal_worlds() -> None:
-    assert documents("corpus", 20) == documents("corpus", 20)
-    assert World("corpus", 1, facts=20).passages() == World("corpus", 1, facts=20).passages()
-    assert list(itertools.islice(lessons(5), 50)) == list(itertools.islice(lessons(5), 50))
-
-
-def test_another_seed_or_name_gives_another_world() -> None:
-    one = [World(name, seed, facts=20).passages() for name, seed in (("corpus", 1), ("corpus", 2), ("pretrain", 1))]
-    assert one[0] != one[1] != one[2] != one[0]
-
-
 def test_worlds_share_no_entity_no_numbers_and_no_date() -> None:
     def told(name: str) -> set[str]:
         world, n = World(name, 5), World(name, 5).namer
