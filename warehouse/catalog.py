@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 import sqlalchemy.exc
 
@@ -185,32 +186,40 @@ class Catalog:
             return {name: int(connection.execute(query).scalar_one()) for name, query in queries.items()}
 
     @again_if_lost
-    def identities(self) -> Facts:
+    def identities(self, run_id: str = "") -> Facts:
+        """Return `commits`, `runs` and `datasets` with the columns of `IDENTITIES`, and `run_commits` by run.
+
+        If a run is named, it is alone there with the commits that it used, and there are no datasets.
+        """
         with self._write() as connection:
             facts = {name: self._select(connection, name, columns) for name, columns in IDENTITIES.items()}
             if self.is_duckdb:
                 summaries = _raw(connection).sql(RUN_SUMMARIES.format("run_commits")).to_arrow_table()
             else:
-                summaries = run_summaries(self._select(connection, "run_commits", None))
-        return facts | {"run_commits": summaries}
+                summaries = run_summaries(self._select(connection, "run_commits"))
+            if not run_id:
+                return {**facts, "run_commits": summaries}
+            used = self._select(connection, "run_commits", keys=pa.table({"run_id": [run_id]}))["commit_id"]
+        is_of_run = pc.field("run_id") == run_id
+        return {
+            "commits": facts["commits"].filter(pc.field("commit_id").isin(used.combine_chunks())),
+            "runs": facts["runs"].filter(is_of_run),
+            "run_commits": summaries.filter(is_of_run),
+            "datasets": facts["datasets"].slice(0, 0),
+        }
 
     @again_if_lost
-    def facts(self) -> Facts:
-        with self._write() as connection:
-            return {name: self._select(connection, name, None) for name in METADATA.tables}
-
-    @again_if_lost
-    def facts_of(self, keys: Facts) -> Facts:
-        """Return the rows of all tables about some commits, runs and datasets, as `FactsSource` says."""
+    def facts_of(self, keys: Facts | None = None) -> Facts:
+        """Return the rows of all tables: those about the commits, runs and datasets with these primary keys, or all."""
         with self._write() as connection:
             return {
-                name: self._select(connection, name, None, keys[tables[0]])
+                name: self._select(connection, name, keys=None if keys is None else keys[tables[0]])
                 for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES)
                 for name in tables
             }
 
     def _select(
-        self, connection: sa.Connection, name: str, columns: Sequence[str] | None, keys: pa.Table | None = None
+        self, connection: sa.Connection, name: str, columns: Sequence[str] = (), keys: pa.Table | None = None
     ) -> pa.Table:
         table, schema = METADATA.tables[name], ARROW_SCHEMAS[name]
         schema = pa.schema([schema.field(column) for column in columns or schema.names])

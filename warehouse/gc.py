@@ -167,7 +167,7 @@ def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -
         if item.kind == "commit":
             store.files.delete(item.path)
     catalog.catch_up(store)
-    publish(store, catalog, store.local_folder)
+    publish(store, catalog)
     for item in garbage:
         if item.kind != "commit":
             store.files.delete(item.path)
