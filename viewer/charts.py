@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from warehouse.queries import GainBin
+from warehouse.queries.calls import GainBin
 
 _BAR, _GAP, _HEIGHT, _FOOT = 22, 4, 64, 34  # pixels
 _LINE, _LABEL, _LONGEST = 20, 72, 216  # of a funnel: height of a line, width of its label, length of the longest bar

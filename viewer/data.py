@@ -18,18 +18,10 @@ from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.config import TOOL_NAMES
 from warehouse.errors import SnapshotError
 from warehouse.indexed_calls import CallKey, IndexedCalls, MovedCalls
-from warehouse.queries import (
-    CurrentBuild,
-    GainBin,
-    Yield,
-    current_build,
-    gain_histogram,
-    in_little_memory,
-    open_snapshot,
-    rows_of,
-    tool_names,
-)
+from warehouse.queries.builds import CurrentBuild, Yield, current_build
+from warehouse.queries.calls import GainBin, gain_histogram, tool_names
 from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_of
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store

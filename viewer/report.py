@@ -20,7 +20,7 @@ from viewer.charts import gain_chart
 from viewer.rendering import render, tool_class
 from warehouse.commits import Dataset
 from warehouse.marks import CallIdentity, read_marks, standing
-from warehouse.queries import GainBin
+from warehouse.queries.calls import GainBin
 from warehouse.records import certificates
 from warehouse.store import Store
 

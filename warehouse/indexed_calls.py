@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
-from warehouse.queries import Sample, Yield, open_snapshot, rows_in
+from warehouse.queries import Sample, Yield
 from warehouse.queries.calls import WIDTH, calls_with_text
-from warehouse.queries.rows import table_in
+from warehouse.queries.rows import open_snapshot, rows_in, table_in
 from warehouse.snapshot.outcomes import columns_of
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these

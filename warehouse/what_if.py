@@ -13,7 +13,8 @@ from typing import Any
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import MARK_REASONS
-from warehouse.queries import Sample, Yield, open_snapshot, rows_in
+from warehouse.queries import Sample, Yield
+from warehouse.queries.rows import open_snapshot, rows_in
 from warehouse.snapshot.views import queries_beside
 
 _SQL = queries_beside(__file__)

@@ -23,7 +23,7 @@ from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
-from warehouse.queries import in_little_memory
+from warehouse.queries.rows import in_little_memory
 from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
 from warehouse.store import Store
 

@@ -20,7 +20,8 @@ from toolformer_core.annotate.assemble import cap_rank
 from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.config import AssembleConfig
 from toolformer_core.records import AnsweredCall, ScoredCall
-from warehouse.queries import KeptCalls, kept_calls, rows_of, stats
+from warehouse.queries import rows_of
+from warehouse.queries.builds import KeptCalls, kept_calls, stats
 from warehouse.store import Store
 
 DOCS = [f"{number:032x}" for number in range(6)]

@@ -9,7 +9,9 @@ import pytest
 from wh_fixtures import make_run, put, scored, snapshot_of
 
 from warehouse.commits import Commit
-from warehouse.queries import accuracies, nearest_call, perplexities, rows_of
+from warehouse.queries import rows_of
+from warehouse.queries.calls import nearest_call
+from warehouse.queries.evaluations import accuracies, perplexities
 from warehouse.store import Store
 
 EVENING, MORNING = "2024-05-02T20:00:00+00:00", "2024-05-02T08:00:00+00:00"

@@ -16,7 +16,8 @@ from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit
 from warehouse.indexed_calls import IndexedCalls
-from warehouse.queries import Link, Sample, Yield, rows_of, yield_by_threshold
+from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.queries.calls import Link, Sample
 from warehouse.store import Store
 from warehouse.what_if import what_if
 

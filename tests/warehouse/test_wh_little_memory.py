@@ -6,7 +6,8 @@ import pytest
 from wh_fixtures import make_run, put, scored, snapshot_of
 
 from warehouse.errors import SnapshotError
-from warehouse.queries import in_little_memory, open_snapshot, rows, rows_of, stats
+from warehouse.queries import rows, stats
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_of
 from warehouse.store import Store
 
 LIMIT = "SELECT current_setting('memory_limit') AS held, current_setting('temp_directory') AS folder"
