@@ -1,8 +1,8 @@
 """The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
 
-About 50 bytes for each row of `facts.gains` are read once; a filter is then a few passes over arrays (`call_filter`),
-and only the calls that are shown are read from files. A page begins after a call's place in the order and not its
-number, so every call is on one page. Of each tool the index has the best scored call at a position.
+About 50 bytes for each row of `facts.gains`, the best call of a tool at a position, are read once; a filter is then a
+few passes over arrays. A page begins after a call's place in the order and not its number, so every call is on one
+page.
 """
 
 import math

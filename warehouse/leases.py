@@ -1,10 +1,8 @@
 """Leases in PostgreSQL: which process works on what, when several processes share one warehouse.
 
-A lease is one row: the name of the work, a token of its holder, and when it ends, by the database's clock. A thread
-renews the leases of its process; when a process dies, another may take its leases over once they have ended, which the
-old holder notices before it commits (`confirm`). Leases only save work: a commit is the same from every writer.
-
-Methods raise `CatalogError` if the database could not be used.
+A lease is a row: the name of the work, its holder's token, and when it ends, by the database's clock. A thread renews a
+process's leases; others take ended ones over, which the old holder notices before it commits (`confirm`). Leases only
+save work: a commit is the same from every writer. Methods raise `CatalogError` if the database could not be used.
 """
 
 import contextlib

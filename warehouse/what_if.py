@@ -1,7 +1,6 @@
 """How the stored scores were made, and what two filters of them yield: which calls would come and go.
 
-Scores are stored whatever their gain, so every tau_f from their floor on can be tried (0 nats, unless the build set
-more). More positions or more draws need the model. The limit on examples per tool is not applied.
+Every tau_f from the scores' floor on can be tried. The limit on examples per tool is not applied.
 """
 
 import json

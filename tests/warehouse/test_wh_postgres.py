@@ -38,7 +38,8 @@ def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) 
         assert rows(shared.facts_of()) == rows(own.facts_of())
         assert shared.facts_of()["commits"].num_rows == 6
         assert all(table.schema == own.facts_of()[name].schema for name, table in shared.facts_of().items())
-        assert shared.reconcile(store) == own.reconcile(store)
+        shared.reconcile(store)
+        own.reconcile(store)
         assert rows(shared.facts_of()) == rows(own.facts_of())
         sql = "SELECT tool, tau_f, examples, calls FROM yield_by_threshold ORDER BY ALL"
         one, other = (rows_of(publish(store, catalog, anew=True), sql) for catalog in (shared, own))

@@ -1,13 +1,11 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
 Small tables are copied into it (schema `facts`); the big tables are views over the Parquet files of the current
-commits, by absolute path or URL. A new snapshot is a copy of the last one to which the changes are applied, so that it
-costs what changed; if there is none, if another version of this program wrote it, or with `anew`, they are applied to
-an empty file, with the same result.
+commits. A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed; if
+there is none that fits, they are applied to an empty file, with the same result.
 """
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -34,8 +32,7 @@ from warehouse.store import Store
 SNAPSHOT = "warehouse.duckdb"
 _BLOCK_BYTES = 16_384  # DuckDB's least: of 262,144, its default, small tables would leave most unused in every copy
 _MANY_BLOCKS = 256  # a file of fewer may be mostly unused
-_FEW = 256  # files at most that are looked at one by one
-_LISTED_SHARE = 0.05  # of all files; if more are to be checked, listing all is cheaper
+_FEW, _LISTED_SHARE = 256, 0.05  # files that are looked at one by one; of more than a share of all, listing is cheaper
 
 _CHECKED = """
 CREATE OR REPLACE TEMP TABLE checked AS
@@ -82,8 +79,7 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
             make_folder(temporary.parent)
             _write_readable(temporary, store, catalog, published, False, run_id)
         except (OSError, duckdb.Error) as exc:
-            problem = f"cannot write a snapshot of run {run_id} beside {published}: {error_line(exc)}"
-            raise SnapshotError(problem) from exc
+            raise SnapshotError(f"cannot write a snapshot of run {run_id}: {error_line(exc)}") from exc
         yield temporary
 
 
@@ -113,25 +109,11 @@ def _write(temporary: Path, store: Store, catalog: Catalog, last: Path | None, r
 
 
 def _begin_as_copy(last: Path, temporary: Path) -> None:
-    """Copy the bytes of the last snapshot, unless no changes can be applied to it.
-
-    That is the case for a file of another version of this program, and for one of which more than half is unused. Where
-    the file system can (XFS, Btrfs), the copy shares the blocks of the original and costs nothing.
-    """
-    try:
-        source = last.open("rb")
-    except (FileNotFoundError, NotADirectoryError):
+    """Copy the last snapshot, unless another version of this program wrote it or more than half of it is unused."""
+    if not last.exists():
         return
-    with source:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_mode(temporary.parent))
-        with os.fdopen(handle, "wb") as target:
-            try:
-                while os.copy_file_range(source.fileno(), target.fileno(), 1 << 30):
-                    pass
-            except OSError:  # not on this file system; what is there is overwritten
-                source.seek(0)
-                target.seek(0)
-                shutil.copyfileobj(source, target, 1 << 20)
+    make_private(temporary)
+    shutil.copyfile(last, temporary)
     if not _can_be_changed(temporary):
         temporary.unlink()
 
@@ -152,8 +134,8 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, catalog: Catalo
     _describe(connection, store)
     changed = apply_changes(connection, catalog, run_id)
     _update_broken(connection, store, recheck)
-    stages = [stage for (stage,) in connection.execute("SELECT DISTINCT stage FROM facts.commits").fetchall()]
-    names = [*STAGES, *sorted(set(stages) - STAGES.keys())]
+    stages = connection.execute("SELECT DISTINCT stage FROM facts.commits ORDER BY stage").fetchall()
+    names = list(dict.fromkeys([*STAGES, *(stage for (stage,) in stages)]))
     records = {
         "stages": pa.table({"rank": list(range(len(names))), "stage": names}),
         "prompts": prompts_table(store),
@@ -174,9 +156,8 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, catalog: Catalo
 def _update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: bool) -> None:
     """Make `facts.broken` (commit_id) contain the commits of which a file is missing, short or altered.
 
-    A refresh checks the files of new commits, and again those of broken ones; `recheck` compares the sizes and times of
-    all files with their commits. Where many are to be checked, the store lists them: an object store then answers one
-    request per thousand files instead of one per file. Only a file that changed after its commit is read.
+    Checked are the files of new and broken commits, or all; where many are, the store lists them, which an object store
+    answers with one request per thousand files. Only a file that changed after its commit is read.
     """
     connection.execute("CREATE TABLE IF NOT EXISTS facts.broken (commit_id VARCHAR)")
     connection.execute(_CHECKED.format("true" if recheck else "false"))
@@ -188,7 +169,8 @@ def _update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck:
     broken: set[str] = set()
     for commit_id, path, digest, rows, size, created in connection.execute("FROM checked").fetchall():
         file = DataFile(path, digest, rows, size)
-        if commit_id not in broken and not store.is_unaltered(file, _written_before(created)):
+        written = datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0  # `created` may be in seconds
+        if commit_id not in broken and not store.is_unaltered(file, written):
             broken.add(commit_id)
     connection.execute("DELETE FROM facts.broken")
     connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": sorted(broken)})
@@ -201,20 +183,11 @@ def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) ->
     execute_with(connection, sql, table_of(columns("path text, bytes int, changed real"), listed))
 
 
-def _written_before(created: str) -> float:
-    """Return the time by which a commit's data was written, in seconds since 1970; `created` may be cut to seconds."""
-    return datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0
-
-
 def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
-    if not store.is_local:
-        about["url"] = store.url
-    connection.execute("DELETE FROM facts.about WHERE name IN (SELECT unnest($names))", {"names": [*about, "url"]})
-    connection.execute(
-        "INSERT INTO facts.about SELECT unnest($names), unnest($values)",
-        {"names": list(about), "values": list(about.values())},
-    )
+    about |= {} if store.is_local else {"url": store.url}
+    connection.execute("DELETE FROM facts.about WHERE name IN ('published', 'data', 'index', 'url')")
+    connection.executemany("INSERT INTO facts.about VALUES (?, ?)", list(about.items()))
 
 
 def _read_through(snapshot: Path, store: Store) -> None:
