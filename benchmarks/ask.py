@@ -237,8 +237,10 @@ def _in_process(query: str, *arguments: str) -> tuple[float, float, float]:
 def _publish(data: Path) -> dict[str, float]:
     """Publish in a process of its own, without an earlier snapshot and with one; return its seconds and MiB."""
     query = (
-        "from warehouse.snapshot.publish import publish\nfrom warehouse.store import Store\n"
-        "found = lambda: publish(Store(path), None)"
+        "from warehouse.catalog import Catalog\nfrom warehouse.snapshot.publish import publish\n"
+        "from warehouse.store import Store\nstore = Store(path)\n"
+        "catalog = Catalog(store.local_folder / 'catalog.duckdb', store=store)\n"
+        "found = lambda: publish(store, catalog)"
     )
     out: dict[str, float] = {}
     (data / SNAPSHOT).unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from cli.main import app
 from cli.options import option_name
 from flows.build_dataset.parameters import BuildParameters
 from toolformer_core.config import TOOL_NAMES, AssembleConfig, SampleConfig, tau_f_for
+from warehouse.catalog import Catalog
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -127,7 +128,8 @@ def _columns() -> str:
         ORDER BY name"""
     with (
         tempfile.TemporaryDirectory() as folder,
-        duckdb.connect(publish(Store(folder), None), read_only=True) as snapshot,
+        Catalog(Path(folder, "catalog.duckdb")) as catalog,
+        duckdb.connect(publish(Store(folder), catalog), read_only=True) as snapshot,
     ):
         lines = [
             f"| `{name}` | {_cell(comment)} | `{', '.join(snapshot.sql(f'FROM {read}').columns)}` |"

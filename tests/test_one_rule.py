@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from wh_fixtures import put, scored
+from wh_fixtures import put, scored, snapshot_of
 
 from tasks.shards import arrow
 from tasks.shards.stage import Inputs
@@ -17,7 +17,6 @@ from toolformer_core.records import ScoredCall
 from viewer.data import ViewedData
 from warehouse.commits import Commit
 from warehouse.queries import Sample, Yield, rows_of, yield_by_threshold
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -99,7 +98,7 @@ def test_assemble_what_if_and_the_viewer_keep_the_calls_of_the_plain_rule(tmp_pa
         dropped = sum(sum(one.reasons.values()) for one in judged)
         assert dropped == sum(map(bool, reasons.values()))
 
-    path = publish(store, None)
+    path = snapshot_of(store)
     found = what_if(path, before, after, n=len(calls))
     viewed = ViewedData(str(tmp_path))
     listed = viewed.calls().moved(before, after, len(calls))

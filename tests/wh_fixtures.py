@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, DataFile, Dataset, RowCounts, Run, dataset_version, fingerprint
 from warehouse.files.base import LocalFiles
 from warehouse.records import Training
 from warehouse.schema import stage_facts
+from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00+00:00"
@@ -107,6 +110,12 @@ def put_dataset(store: Store, name: str, commits: Iterable[Commit], run_id: str 
     given: dict[str, Any] = {"version": dataset_version(files), "files": files, "counts": {}, "thresholds": {}}
     told = {"run_id": run_id, "model": "m", "corpus": "c", "created": CREATED}
     return store.write_dataset(Dataset(name, **(given | told | more)))
+
+
+def snapshot_of(store: Store, **options: bool) -> Path:
+    """Publish what the store holds, by a catalog that is made from it."""
+    with tempfile.TemporaryDirectory() as folder, Catalog(Path(folder, "catalog.duckdb"), store=store) as catalog:
+        return publish(store, catalog, **options)
 
 
 def truncate(path: Path) -> None:

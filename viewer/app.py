@@ -71,32 +71,31 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
     def add(path: str, template: str, page: Page) -> None:
         @app.get(path)
         def show(request: Request) -> Response:
-            return _shown(template, path, viewed, page, _query(request))
+            return _shown(template, path, viewed, page, request)
 
     for path, (template, page) in PAGES.items():
         add(path, template, page)
 
     @app.get("/documents/{doc_id:path}")
     def show_document(doc_id: str, request: Request) -> Response:
-        return _shown("document.html", "/documents", viewed, lambda v, q: document.page(v, q, doc_id), _query(request))
+        return _shown("document.html", "/documents", viewed, lambda v, q: document.page(v, q, doc_id), request)
 
     @app.get("/sql")
     def show_sql(request: Request) -> Response:
-        query = _query(request)
-        answer = None if is_from_elsewhere(request.headers) else sql.answer_to(viewed, query)
-        return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), query)
+        asked = Query(request.query_params.multi_items())
+        answer = None if is_from_elsewhere(request.headers) else sql.answer_to(viewed, asked)
+        return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), request)
 
     @app.get("/judge")
     def show_judge(request: Request) -> Response:
-        return _shown("judge.html", "/judge", viewed, lambda v, q: judge.page(v, q, _user(request)), _query(request))
+        return _shown("judge.html", "/judge", viewed, lambda v, q: judge.page(v, q, _user(request)), request)
 
     @app.post("/judge/name")
     async def name_user(request: Request) -> Response:
         form = await _form(request)
         response = RedirectResponse(_back(form), 303)
-        response.set_cookie(
-            _USER, quote(form.text("user")[:_MAX_NAME]), max_age=_YEAR_S, httponly=True, samesite="strict"
-        )
+        name = quote(form.text("user")[:_MAX_NAME])
+        response.set_cookie(_USER, name, max_age=_YEAR_S, httponly=True, samesite="strict")
         return response
 
     @app.post("/marks")
@@ -118,10 +117,6 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
     return app
 
 
-def _query(request: Request) -> Query:
-    return Query(request.query_params.multi_items())
-
-
 async def _form(request: Request) -> Query:
     return Query(parse_qsl((await request.body()).decode(errors="replace")))
 
@@ -140,7 +135,8 @@ def _user(request: Request) -> str:
     return "me"
 
 
-def _shown(template: str, path: str, viewed: ViewedData, page: Page, query: Query) -> Response:
+def _shown(template: str, path: str, viewed: ViewedData, page: Page, request: Request) -> Response:
+    query = Query(request.query_params.multi_items())
     with viewed.opened():
         values = page(viewed, query)
         if query.choice("format", ("csv", "json")):

@@ -12,24 +12,15 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from flows.build_dataset.what_if_query import WhatIfQuery, ask
 from toolformer_core.config import TOOL_NAMES
 from warehouse.errors import SnapshotError
-from warehouse.indexed_calls import CallKey, IndexedCalls, MovedCalls
-from warehouse.queries import (
-    CurrentBuild,
-    GainBin,
-    Yield,
-    current_build,
-    gain_histogram,
-    in_little_memory,
-    open_snapshot,
-    rows_of,
-    tool_names,
-)
+from warehouse.indexed_calls import IndexedCalls
+from warehouse.queries.builds import CurrentBuild, Yield, current_build
+from warehouse.queries.calls import GainBin, gain_histogram, tool_names
 from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_of, snapshot_identity
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
@@ -54,7 +45,8 @@ class ViewedData:
         self._opened: tuple[int, int] | None = None  # the snapshot that they have
         self._turn = threading.Condition()
         self._reading = threading.Lock()
-        self._files = Path(tempfile.gettempdir()) / f"toolformer-viewer-{uuid4().hex}"  # see `_folder`
+        self._files = Path(tempfile.mkdtemp(prefix="toolformer-viewer-"))  # for what does not fit into memory
+        weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -64,12 +56,12 @@ class ViewedData:
         been published there. So who comes after a publication waits for those who came before it.
         """
         with self._turn:
-            current = self._identity()
+            current = snapshot_identity(self.snapshot)
             self._turn.wait_for(lambda: not self._readers or self._opened == current, _MAX_WAIT_S)
             self._readers += 1
             self._opened = current
         try:
-            with in_little_memory(_MEMORY, self._folder()), open_snapshot(self.snapshot) if current else nullcontext():
+            with in_little_memory(_MEMORY, self._files), open_snapshot(self.snapshot) if current else nullcontext():
                 yield
         finally:
             with self._turn:
@@ -83,11 +75,8 @@ class ViewedData:
         return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
 
     def versions(self) -> list[dict[str, Any]]:
-        def read() -> list[dict[str, Any]]:
-            rows = rows_of(self.snapshot, _SQL["versions"])
-            return [{**row, **{name: json.loads(row[name]) for name in ("counts", "thresholds")}} for row in rows]
-
-        return self._known("versions", read)
+        rows = self._known("versions", lambda: rows_of(self.snapshot, _SQL["versions"]))
+        return [{**row, **{name: json.loads(row[name]) for name in ("counts", "thresholds")}} for row in rows]
 
     def runs(self) -> list[dict[str, Any]]:
         return self._known("runs", lambda: rows_of(self.snapshot, _SQL["runs"], {"limit": _MAX_RUNS}))
@@ -113,14 +102,6 @@ class ViewedData:
         """Return the thresholds of the current C*; raise `UsageError` if nothing was scored yet."""
         return self._known("thresholds", lambda: ask(self.snapshot, {}))
 
-    def moved(
-        self, query: WhatIfQuery, n: int, comes_after: CallKey | None, goes_after: CallKey | None
-    ) -> tuple[MovedCalls, list[Yield]]:
-        """Return a page of the calls on which a query and the current C* disagree, and what the query yields."""
-        calls = self.calls()
-        moved = calls.moved(query.before, query.after, n, comes_after=comes_after, goes_after=goes_after)
-        return moved, calls.yields(query.after)
-
     def calls(self) -> IndexedCalls:
         with self._reading:  # it takes long, and two would take twice the memory
             return self._known("calls", lambda: IndexedCalls(self.snapshot))
@@ -140,23 +121,8 @@ class ViewedData:
         key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))
         return self._known(key, lambda: count_changes(self.snapshot, first, second))
 
-    def _folder(self) -> Path:
-        with self._turn:
-            if not self._files.is_dir():
-                self._files.mkdir(mode=0o700)
-                weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
-        return self._files
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            stat = self.snapshot.stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns
-
     def _known(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
-        current = self._identity()
-        if current is None:
+        if (current := snapshot_identity(self.snapshot)) is None:
             raise SnapshotError(f"there is no snapshot at {self.snapshot} yet; build a dataset, or reconcile")
         with self._turn:
             if current != self._of or len(self._answers) > _MAX_ANSWERS:

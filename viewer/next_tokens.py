@@ -1,12 +1,11 @@
 """What a response did to the loss of each of the next tokens: log-probabilities of three texts, and their difference.
 
-    gain = L- - L+ = sum_t w_t (log p(x_t | with the response) - log p(x_t | reference))
-
-The reference is the text whose loss is L-: without the call, or with the call and no response, whichever loss is less.
-Where the loss without the response was not computed, it is the text without the call, and the sum is an upper bound.
-The tokens' texts are cut with the tokenizer of the run's model, if it is on this machine; nothing is downloaded.
+gain = L- - L+ = sum_t w_t (log p(x_t | with the response) - log p(x_t | reference)), where the reference is the text
+whose loss is L-: without the call, or with the call and no response; if that loss was not computed, without the call,
+and the sum is an upper bound. Tokens' texts need the tokenizer of the run's model on this machine.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,8 +42,8 @@ def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[Ne
     plain, bare, response = (call.get(f"log_p_{name}") for name in ("plain", "call", "response"))
     if not plain or not response:
         return []
-    without_call = bare is None or call["loss_call"] is None or call["loss_plain"] <= call["loss_call"]
-    reference: Sequence[float] = plain if without_call or bare is None else bare
+    loss_call = math.inf if bare is None or call["loss_call"] is None else call["loss_call"]
+    reference: Sequence[float] = plain if call["loss_plain"] <= loss_call else bare
     return [
         NextToken(
             text=None if texts is None else texts[t],

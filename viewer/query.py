@@ -51,9 +51,8 @@ class Query:
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and low <= value <= high):
-            bounds = [f"from {low:g}"] if math.isfinite(low) else []
-            bounds += [f"to {high:g}"] if high < _MAX_WHOLE else []
-            raise WrongQueryError(f"{name} is a number {' '.join(bounds)}".rstrip() + f", not {text[:100]!r}")
+            bounds = (f" from {low:g}" if math.isfinite(low) else "") + (f" to {high:g}" if high < _MAX_WHOLE else "")
+            raise WrongQueryError(f"{name} is a number{bounds}, not {text[:100]!r}")
         return value
 
     def whole(self, name: str, low: int = 0) -> int | None:

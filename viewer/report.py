@@ -5,9 +5,9 @@ All figures come from the version's own record, commits and files. The page load
 
 import json
 from bisect import insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.resources import files
 from statistics import quantiles
@@ -20,7 +20,7 @@ from viewer.charts import gain_chart
 from viewer.rendering import render, tool_class
 from warehouse.commits import Dataset
 from warehouse.marks import CallIdentity, read_marks, standing
-from warehouse.queries import GainBin
+from warehouse.queries.calls import GainBin
 from warehouse.records import certificates
 from warehouse.store import Store
 
@@ -42,33 +42,28 @@ class _Shown(NamedTuple):
 
 @dataclass(slots=True)
 class _Tool:
-    examples: int
-    gains: list[float]
+    examples: int = 0
+    gains: list[float] = field(default_factory=list)
     right: int = 0
     wrong: int = 0
+    shown: list[_Shown] = field(default_factory=list)
 
 
 def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
     """Return the page; raise `WarehouseError` if files or commits of the version are damaged or gone."""
     record = BuildRecord.of_run(store, dataset.run_id)
     names, asked = {**TOOL_NAMES, **record.tool_names}, record.requested()
-    tools, shown = _read(store, dataset, examples, seed)
+    tools = _read(store, dataset, examples, seed)
     thresholds = sorted({tau for _, tau, _ in dataset.yields})
     by_threshold = {(tool, tau): n for tool, tau, n in dataset.yields}
     rows = [
         {
             "key": tool,
             "tau_f": tau_f,
-            "examples": (own := tools.get(tool, _Tool(0, []))).examples,
-            "calls": len(own.gains),
+            "own": (own := tools[tool]),
             "quartiles": quantiles(own.gains, n=4) if len(own.gains) > 1 else own.gains * 3,
-            "right": own.right,
-            "wrong": own.wrong,
             "at": [by_threshold.get((tool, tau), 0) for tau in thresholds],
-            "chart": gain_chart(names.get(tool, tool), _bins(tool, own.gains), {"now": tau_f}, tool_class(tool))
-            if own.gains
-            else "",
-            "shown": shown.get(tool, ()),
+            "chart": gain_chart(names.get(tool, tool), _bins(tool, own.gains), {"now": tau_f}, tool_class(tool)),
         }
         for tool, tau_f in dataset.thresholds.items()
     ]
@@ -90,24 +85,22 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
     )
 
 
-def _read(store: Store, dataset: Dataset, most: int, seed: int) -> tuple[dict[str, _Tool], dict[str, list[_Shown]]]:
+def _read(store: Store, dataset: Dataset, most: int, seed: int) -> defaultdict[str, _Tool]:
     said = {call: judge(users.values()) for call, users in standing(read_marks(store)[0]).items()}
-    tools: dict[str, _Tool] = {}
-    shown: dict[str, list[_Shown]] = {}
+    tools: defaultdict[str, _Tool] = defaultdict(_Tool)
     for file in dataset.files:
         for row in store.read(file).to_pylist():
             for tool in {call["tool"] for call in row["calls"]}:
-                tools.setdefault(tool, _Tool(0, [])).examples += 1
+                tools[tool].examples += 1
             for call in row["calls"]:
                 identity = CallIdentity(row["doc_id"], call["tool"], call["position"], call["input"], call["response"])
                 own = tools[call["tool"]]
                 own.gains.append(call["gain"])
                 own.right += said.get(identity) == "right"
                 own.wrong += said.get(identity) == "wrong"
-                drawn = shown.setdefault(call["tool"], [])
-                insort(drawn, _drawn(row["text"], call, identity, seed))
-                del drawn[most:]  # the smallest keys: which ones does not depend on the order of reading
-    return tools, shown
+                insort(own.shown, _drawn(row["text"], call, identity, seed))
+                del own.shown[most:]  # the smallest keys: which ones does not depend on the order of reading
+    return tools
 
 
 def _drawn(text: str, call: Mapping[str, Any], identity: CallIdentity, seed: int) -> _Shown:
@@ -127,7 +120,7 @@ def _bins(tool: str, gains: Iterable[float]) -> list[GainBin]:
 def _balances(store: Store, dataset: Dataset) -> list[dict[str, Any]]:
     order = ["ingest", "prefilter", "sample", "execute", "score", "assemble"]
     keys = [key for run in store.runs([dataset.run_id]) for key in run.commits]
-    keys.sort(key=lambda one: ((order.index(one.stage) if one.stage in order else len(order)), one.tool, one.shard))
+    keys.sort(key=lambda one: ([*order, one.stage].index(one.stage), one.tool, one.shard))
     sums: dict[tuple[str, str, str], dict[str, Any]] = {}
     for commit in filter(None, map(store.read_commit, keys)):
         for one in commit.balances:

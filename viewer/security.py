@@ -1,8 +1,7 @@
 """Middleware: what a browser may do with the pages, and what may be sent to them.
 
-Refused are a host or an origin that is not this server's (403, see `serving.origins`), what a page of another origin
-loads or sends by `Sec-Fetch-Site`, though it may link here (403), and a body larger than a form (413). Every response
-forbids scripts, styles and connections beyond this server, and to show it in a frame.
+Refused are another host or origin (403, see `serving.origins`), what a page of another origin loads or sends by
+`Sec-Fetch-Site`, though it may link here (403), and a body larger than a form (413).
 """
 
 from collections.abc import Mapping

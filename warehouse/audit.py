@@ -21,7 +21,7 @@ class Damage:
 
 def audit(store: Store) -> list[Damage]:
     """Compare every record and data file with its digest; set the damaged ones aside and return them."""
-    names = {kind: store.names(kind) for kind in ("commits", "runs", "datasets")}
+    names = [store.names(kind) for kind in ("commits", "runs", "datasets")]
     commits = {commit.id: commit for commit in store.commits()}
     runs, datasets = store.runs(), store.datasets()
     needed = {dataset.label: dataset_commits(dataset, commits, runs) for dataset in datasets}
@@ -29,17 +29,11 @@ def audit(store: Store) -> list[Damage]:
     def dependents(commit_id: str) -> tuple[str, ...]:
         return tuple(sorted(label for label, ids in needed.items() if commit_id in ids))
 
-    records = [
-        *((f"commits/{name}", dependents(name)) for name in sorted(names["commits"] - commits.keys())),
-        *(
-            (f"runs/{name}", tuple(dataset.label for dataset in datasets if dataset.run_id == name))
-            for name in sorted(names["runs"] - {run.run_id for run in runs})
-        ),
-        *(
-            (f"datasets/{name}", (name.replace("/", "@"),))
-            for name in sorted(names["datasets"] - {dataset.key for dataset in datasets})
-        ),
-    ]
+    readable = (commits.keys(), {run.run_id for run in runs}, {dataset.key for dataset in datasets})
+    lost = [sorted(there - known) for there, known in zip(names, readable, strict=True)]
+    records = [(f"commits/{name}", dependents(name)) for name in lost[0]]
+    records += [(f"runs/{name}", tuple(one.label for one in datasets if one.run_id == name)) for name in lost[1]]
+    records += [(f"datasets/{name}", (name.replace("/", "@"),)) for name in lost[2]]
     why = "is truncated or altered: its digest is not the one that it contains"
     damaged = [Damage(f"{path}.json", why, labels) for path, labels in records]
     for commit_id, commit in commits.items():

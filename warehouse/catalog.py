@@ -8,12 +8,14 @@ import dataclasses
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 import sqlalchemy.exc
 
@@ -41,6 +43,7 @@ from warehouse.store import Store
 _log = logging.getLogger(__name__)
 
 _BATCH = 500  # values of one IN list, rows of one insert
+_OWNED = (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES)
 _PROBE_BYTES = 1 << 20  # without so much space no database can be opened
 
 
@@ -70,8 +73,7 @@ class Catalog:
         on_wait: Callable[[LockHeldError], None] | None = None,
     ) -> None:
         text = str(url).removeprefix("duckdb:///")
-        path = Path(text).absolute() if "://" not in text else None
-        self._path = path
+        self._path = path = Path(text).absolute() if "://" not in text else None
         self._write_lock = threading.RLock()  # tasks of one flow process call from several threads
         with contextlib.ExitStack() as stack:
             if path is not None:
@@ -85,10 +87,10 @@ class Catalog:
             stack.callback(self._engine.dispose)
             self.is_duckdb = self._engine.dialect.name == "duckdb"
             self._name = str(path) if path is not None else without_secrets(self._engine.url)
-            self._open(path, store, rebuild)
+            self._open(store, rebuild)
             self._opened = stack.pop_all()
 
-    def _open(self, path: Path | None, store: Store | None, rebuild: bool) -> None:
+    def _open(self, store: Store | None, rebuild: bool) -> None:
         try:
             self._create_tables()
             if store is not None:
@@ -98,8 +100,8 @@ class Catalog:
         except CatalogError as exc:
             if store is None:
                 raise CatalogError(f"{exc} (if it is damaged, toolformer reconcile rebuilds it)") from exc
-            if path is not None:
-                self._set_aside(path, exc)
+            if self._path is not None:
+                self._set_aside(self._path, exc)
                 self._create_tables()
             self.reconcile(store)
 
@@ -122,10 +124,14 @@ class Catalog:
         self, commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
     ) -> None:
         """Add records, or replace those with the same ids; adding one twice changes nothing."""
-        facts = facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets)
-        for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES):
-            if facts[tables[0]].num_rows:
-                self._replace(facts, tables)
+        self._change(facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets))
+
+    @again_if_lost
+    def _change(self, facts: Facts, gone: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType({})) -> None:
+        with self._write() as connection:
+            for tables in _OWNED:
+                self._delete(connection, tables, gone.get(tables[0], ()))
+                self._replace(connection, facts, tables)
 
     @again_if_lost
     def begin(self, store: Store, run: Run) -> Run:
@@ -139,22 +145,21 @@ class Catalog:
             numbers = [connection.scalar(sa.select(sa.func.max(table.c.number))) or 0 for table in tables]
             run = dataclasses.replace(run, number=1 + max(numbers))
             store.write_run(run)
-            self._replace_in(connection, facts_from_records(runs=[run]), RUN_TABLES)
+            self._replace(connection, facts_from_records(runs=[run]), RUN_TABLES)
         return run
 
     @again_if_lost
-    def reconcile(self, store: Store) -> dict[str, int]:
-        """Rebuild everything from the store's records in one transaction; return table -> number of rows."""
+    def reconcile(self, store: Store) -> None:
+        """Rebuild everything from the store's records in one transaction."""
         facts = facts_from_records(store.commits(), store.runs(), store.datasets())
         with self._write() as connection:
             METADATA.drop_all(connection)
             METADATA.create_all(connection)
             for name, rows in facts.items():
                 self._insert(connection, METADATA.tables[name], rows)
-        return {name: rows.num_rows for name, rows in facts.items()}
 
-    def catch_up(self, store: Store) -> int:
-        """Add the records that only the store has, remove those that only the catalog has; return their number.
+    def catch_up(self, store: Store) -> None:
+        """Add the records that only the store has, and remove those that only the catalog has.
 
         Such differences are left by a flow that was killed between a commit and its record, and by `gc`. Only names are
         compared, but runs that were running are read again.
@@ -171,12 +176,10 @@ class Catalog:
             known["runs"] -= set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.state == "running")))
         stored = {kind: store.names(kind) for kind in known}
         new = {kind: sorted(stored[kind] - known[kind]) for kind in known}
-        gone = {kind: sorted(known[kind] - stored[kind]) for kind in known}
-        self._remove(COMMIT_TABLES, [(name,) for name in gone["commits"]])
-        self._remove(RUN_TABLES, [(name,) for name in gone["runs"]])
-        self._remove(DATASET_TABLES, [split_dataset_key(key) for key in gone["datasets"]])
-        self.record(store.commits_by_id(new["commits"]), store.runs(new["runs"]), store.datasets(new["datasets"]))
-        return sum(map(len, (*new.values(), *gone.values())))
+        gone = {kind: [(name,) for name in known[kind] - stored[kind]] for kind in ("commits", "runs")}
+        lost = [split_dataset_key(key) for key in known["datasets"] - stored["datasets"]]
+        added = store.commits_by_id(new["commits"]), store.runs(new["runs"]), store.datasets(new["datasets"])
+        self._change(facts_from_records(*added), {**gone, "datasets": lost})
 
     @again_if_lost
     def counts(self) -> dict[str, int]:
@@ -185,32 +188,40 @@ class Catalog:
             return {name: int(connection.execute(query).scalar_one()) for name, query in queries.items()}
 
     @again_if_lost
-    def identities(self) -> Facts:
+    def identities(self, run_id: str = "") -> Facts:
+        """Return `commits`, `runs` and `datasets` with the columns of `IDENTITIES`, and `run_commits` by run.
+
+        If a run is named, it is alone there with the commits that it used, and there are no datasets.
+        """
         with self._write() as connection:
             facts = {name: self._select(connection, name, columns) for name, columns in IDENTITIES.items()}
             if self.is_duckdb:
                 summaries = _raw(connection).sql(RUN_SUMMARIES.format("run_commits")).to_arrow_table()
             else:
-                summaries = run_summaries(self._select(connection, "run_commits", None))
-        return facts | {"run_commits": summaries}
+                summaries = run_summaries(self._select(connection, "run_commits"))
+            if not run_id:
+                return {**facts, "run_commits": summaries}
+            used = self._select(connection, "run_commits", keys=pa.table({"run_id": [run_id]}))["commit_id"]
+        is_of_run = pc.field("run_id") == run_id
+        return {
+            "commits": facts["commits"].filter(pc.field("commit_id").isin(used.combine_chunks())),
+            "runs": facts["runs"].filter(is_of_run),
+            "run_commits": summaries.filter(is_of_run),
+            "datasets": facts["datasets"].slice(0, 0),
+        }
 
     @again_if_lost
-    def facts(self) -> Facts:
-        with self._write() as connection:
-            return {name: self._select(connection, name, None) for name in METADATA.tables}
-
-    @again_if_lost
-    def facts_of(self, keys: Facts) -> Facts:
-        """Return the rows of all tables about some commits, runs and datasets, as `FactsSource` says."""
+    def facts_of(self, keys: Facts | None = None) -> Facts:
+        """Return the rows of all tables: those about the commits, runs and datasets with these primary keys, or all."""
         with self._write() as connection:
             return {
-                name: self._select(connection, name, None, keys[tables[0]])
-                for tables in (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES)
+                name: self._select(connection, name, keys=None if keys is None else keys[tables[0]])
+                for tables in _OWNED
                 for name in tables
             }
 
     def _select(
-        self, connection: sa.Connection, name: str, columns: Sequence[str] | None, keys: pa.Table | None = None
+        self, connection: sa.Connection, name: str, columns: Sequence[str] = (), keys: pa.Table | None = None
     ) -> pa.Table:
         table, schema = METADATA.tables[name], ARROW_SCHEMAS[name]
         schema = pa.schema([schema.field(column) for column in columns or schema.names])
@@ -257,16 +268,8 @@ class Catalog:
                 raise LockHeldError(self._name, holder[1], socket.gethostname(), "", holder[0]) from exc
             raise CatalogError(f"the catalog {self._name} could not be used: {error_line(exc)}") from exc
 
-    @again_if_lost
-    def _replace(self, facts: Facts, tables: tuple[str, ...]) -> None:
-        """Replace the rows with the same keys; the keys are those of the first table.
-
-        Only that table has an index, by which it says which rows are there: usually none, and nothing is searched.
-        """
-        with self._write() as connection:
-            self._replace_in(connection, facts, tables)
-
-    def _replace_in(self, connection: sa.Connection, facts: Facts, tables: tuple[str, ...]) -> None:
+    def _replace(self, connection: sa.Connection, facts: Facts, tables: tuple[str, ...]) -> None:
+        """Replace the rows with the same keys, those of the first table, which alone has an index; usually none."""
         keys = _keys(tables[0])
         owners = [tuple(row.values()) for row in facts[tables[0]].select([key.name for key in keys]).to_pylist()]
         chosen = _among(keys, owners)
@@ -275,13 +278,7 @@ class Catalog:
         for name in tables:
             self._insert(connection, METADATA.tables[name], facts[name])
 
-    @again_if_lost
-    def _remove(self, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
-        if owners:
-            with self._write() as connection:
-                self._delete(connection, tables, owners)
-
-    def _delete(self, connection: sa.Connection, tables: tuple[str, ...], owners: list[tuple[str, ...]]) -> None:
+    def _delete(self, connection: sa.Connection, tables: tuple[str, ...], owners: Sequence[tuple[str, ...]]) -> None:
         for table in (METADATA.tables[name] for name in tables):
             for chosen in _among([table.c[key.name] for key in _keys(tables[0])], owners):
                 connection.execute(table.delete().where(chosen))

@@ -1,8 +1,7 @@
 """The records of what was done: a commit per shard, a manifest per run, a card per dataset.
 
-A commit is written last, so that a commit on disk means data on disk. A run lists the commits that it made or reused;
-the newest completed run decides which are current. A dataset is one way in which a named version of C* was made; the
-version itself is named by its content. This module does no input or output.
+A commit is written last: a commit on disk means data on disk. A run lists the commits that it made or reused; of these
+the newest completed run's are current. A dataset is one way in which a version of C* was made, named by its content.
 """
 
 import dataclasses
@@ -77,12 +76,9 @@ class RowCounts:
 
     def check(self) -> None:
         """Raise `ConservationError` if in != kept + dropped + failed, or a count is negative."""
-        counts = (self.rows_in, self.kept, *self.dropped.values(), *self.failed.values())
-        dropped, failed = sum(self.dropped.values()), sum(self.failed.values())
-        sums = f"{self.rows_in} in, {self.kept} kept + {dropped} dropped + {failed} failed"
-        if any(count < 0 for count in counts):
-            raise ConservationError(f"{self.unit}: a count is negative ({sums}; {self.dropped} {self.failed})")
-        if self.rows_in != self.kept + dropped + failed:
+        counts = (self.kept, *self.dropped.values(), *self.failed.values())
+        if min(counts) < 0 or self.rows_in != sum(counts):
+            sums = f"{self.rows_in} in, {self.kept} kept, {self.dropped} dropped, {self.failed} failed"
             raise ConservationError(f"{self.unit}: rows are missing or surplus ({sums})")
 
 
@@ -141,11 +137,9 @@ class Commit:
         return digest(canonical_json([self.stage, self.tool, self.shard, files, balances]))
 
     def check(self) -> None:
-        """Check that this commit may be written.
+        """Raise `ConservationError` if a balance does not close.
 
-        Raises:
-            ConservationError: a balance does not close.
-            StoreError: a name is unsafe, a unit occurs twice, or the fingerprint is not that of the parts.
+        `StoreError`: a name is unsafe, a unit occurs twice, or the fingerprint is not that of the parts.
         """
         check_name("stage", self.stage)
         check_name("tool", self.tool or _NO_TOOL)

@@ -3,22 +3,18 @@
 import errno
 import re
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_TEXT = "No space left on device"
-# DuckDB and SQLite do not pass the number on; the last text is SQLite's.
 _HELD = re.compile(r"Conflicting lock is held(?: in (.+?) \(PID (\d+)\))?")
-_FULL_TEXTS = (_FULL_TEXT, "Disk quota exceeded", "database or disk is full")
+_FULL_TEXT = "No space left on device"
+_FULL_TEXTS = (_FULL_TEXT, "Disk quota exceeded", "database or disk is full")  # the last is SQLite's
 
 
 def is_disk_full(exc: BaseException) -> bool:
-    """Return whether an error reports a full disk, by its number or its text."""
-    return getattr(exc, "errno", None) in _FULL or any(text in str(exc) for text in _FULL_TEXTS)
+    """Return whether an error reports a full disk, by its number or its text; DuckDB and SQLite pass no number on."""
+    return getattr(exc, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) or any(text in str(exc) for text in _FULL_TEXTS)
 
 
 def holder_of(exc: BaseException) -> tuple[str, int] | None:
-    """Return the program that has the DuckDB file of an error open, and its process id ("", 0: unknown); None: it is
-    another error.
-    """
+    """Return who has the DuckDB file of an error open, and its process id ("", 0: unknown); None: another error."""
     match = _HELD.search(str(exc))
     return (match[1] or "", int(match[2] or 0)) if match else None
 

@@ -1,8 +1,7 @@
 """The index tables ("facts"), declared once, and how commits, runs and datasets become their rows.
 
-The catalog on DuckDB, the catalog on PostgreSQL and the published snapshot have the same tables. Every key is a natural
-one, as duckdb-engine cannot do sequences. Times are ISO UTC text, and order nothing that has a number; nested values
-(config, counters, ...) are JSON text.
+The catalog, on DuckDB or PostgreSQL, and the published snapshot have the same tables. Keys are natural ones; times are
+ISO UTC text, and order nothing that has a number; nested values (config, counters, ...) are JSON text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,6 @@ Facts = dict[str, pa.Table]  # table name -> rows
 COMMIT_TABLES = ("commits", "commit_parts", "commit_inputs", "files", "balances")
 RUN_TABLES = ("runs", "run_commits")
 DATASET_TABLES = ("datasets", "dataset_files")
-
 
 _TYPES = {pa.string(): sa.Text, pa.int64(): sa.BigInteger, pa.float64(): sa.Double}
 ARROW_SCHEMAS: dict[str, pa.Schema] = {}  # by table
@@ -88,9 +86,8 @@ def facts_from_records(
         rows["commits"].append(_row("commits", commit, commit_id=own, bytes=sum(file.bytes for file in commit.files)))
         rows["commit_parts"] += [(own, part, value) for part, value in sorted(commit.parts.items())]
         rows["commit_inputs"] += [(own, input_digest) for input_digest in commit.inputs]
-        rows["files"] += [
-            _row("files", file, commit_id=own, table_name=_table_name(file.path, commit.stage)) for file in commit.files
-        ]
+        tables = ((file, _table_name(file.path, commit.stage)) for file in commit.files)
+        rows["files"] += [_row("files", file, commit_id=own, table_name=table) for file, table in tables]
         for one in commit.balances:
             rows["balances"] += [(own, one.unit, "in", "in", one.rows_in), (own, one.unit, "kept", "kept", one.kept)]
             for kind, counts in (("dropped", one.dropped), ("failed", one.failed)):

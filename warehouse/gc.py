@@ -1,19 +1,15 @@
 """Garbage collection: finds the files that nothing refers to any more, and deletes them.
 
-Kept, however old: what a dataset version depends on (its files, the commits of its run, and those from which they were
-made), the commits of the newest completed build and of every evaluation's newest completed run, a commit of which a
-kept one lists a file, manifests of runs and cards of datasets. What unfinished runs made or used is kept for some days.
-
-Commits are deleted first, then the catalog and the snapshot follow, then data goes: a kill leaves at worst data without
-a commit, which the next `gc` finds. The caller holds the catalog, so no flow works meanwhile; on PostgreSQL, which
-locks nobody out, it checks `active_runs` first.
+Kept are what dataset versions depend on, what is current (of builds and evaluations), commits that list a file of a
+kept one, manifests and cards, and for some days what unfinished runs made or used. The caller holds the catalog, so no
+flow works meanwhile; on PostgreSQL, which locks nobody out, it checks `active_runs` first.
 """
 
 import datetime as dt
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -121,7 +117,9 @@ def find_garbage(
     now = time.time() if now is None else now
     since = _since(now, unfinished_days)
     commits, datasets = list(store.commits()), store.datasets()
-    lost = _lost_cards(store, datasets)
+    known = {dataset.key for dataset in datasets}
+    cards = ((path, _RECORD.match(path)) for path in store.files.walk("quarantine/datasets"))
+    lost = {path for path, match in cards if match is None or match[1] not in known}
     keep = needed_commits(commits, store.runs(), datasets, unfinished_since=since, all_completed=bool(lost))
     listed = {file.path for dataset in datasets for file in dataset.files}
     listed |= {file.path for commit in commits if commit.id in keep for file in commit.files}
@@ -134,9 +132,8 @@ def find_garbage(
         elif path not in listed and (stat := store.files.stat(path)) is not None and stat[1] <= now - temporary_s:
             found.append(("data", path, "no commit lists it: its writer was killed"))
     found += [("temporary", path, "its writer was killed") for path in store.files.stale_temporaries(temporary_s)]
-    found += [
-        ("quarantine", path, "set aside as damaged") for path in store.files.walk("quarantine") if path not in lost
-    ]
+    aside = (path for path in store.files.walk("quarantine") if path not in lost)
+    found += [("quarantine", path, "set aside as damaged") for path in aside]
     return [Garbage(kind, path, (store.files.stat(path) or (0,))[0], why) for kind, path, why in found]
 
 
@@ -154,20 +151,11 @@ def _why(commit: Commit) -> str:
     return _RESPONSES if commit.stage == "execute" else _SUPERSEDED
 
 
-def _lost_cards(store: Store, datasets: Iterable[Dataset]) -> set[str]:
-    known = {dataset.key for dataset in datasets}
-    found = ((path, _RECORD.match(path)) for path in store.files.walk("quarantine/datasets"))
-    return {path for path, match in found if match is None or match[1] not in known}
-
-
-def delete_garbage(store: Store, catalog: Catalog, garbage: Iterable[Garbage]) -> None:
-    """Delete garbage, commits first; what an error leaves is consistent."""
-    garbage = list(garbage)
-    for item in garbage:
-        if item.kind == "commit":
-            store.files.delete(item.path)
+def delete_garbage(store: Store, catalog: Catalog, garbage: Collection[Garbage]) -> None:
+    """Delete garbage: commits, and then data, so that a kill leaves at worst data that the next `gc` finds."""
+    for path in [item.path for item in garbage if item.kind == "commit"]:
+        store.files.delete(path)
     catalog.catch_up(store)
-    publish(store, catalog, store.local_folder)
-    for item in garbage:
-        if item.kind != "commit":
-            store.files.delete(item.path)
+    publish(store, catalog)
+    for path in [item.path for item in garbage if item.kind != "commit"]:
+        store.files.delete(path)

@@ -1,8 +1,8 @@
 """The calls of a snapshot's index in memory: what a filter keeps of them, and lists of them, a page at a time.
 
-About 50 bytes for each row of `facts.gains` are read once; a filter is then a few passes over arrays (`call_filter`),
-and only the calls that are shown are read from files. A page begins after a call's place in the order and not its
-number, so every call is on one page. Of each tool the index has the best scored call at a position.
+About 50 bytes for each row of `facts.gains`, the best call of a tool at a position, are read once; a filter is then a
+few passes over arrays. A page begins after a call's place in the order and not its number, so every call is on one
+page.
 """
 
 import math
@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
-from warehouse.queries import Sample, Yield, open_snapshot, rows_in
+from warehouse.queries import Sample, Yield
 from warehouse.queries.calls import WIDTH, calls_with_text
-from warehouse.queries.rows import table_in
+from warehouse.queries.rows import open_snapshot, rows_in, table_in
 from warehouse.snapshot.outcomes import columns_of
 
 # kept; below the threshold; allowed by it, but a better call at the position or nearby is kept instead; any of these

@@ -1,10 +1,8 @@
 """Leases in PostgreSQL: which process works on what, when several processes share one warehouse.
 
-A lease is one row: the name of the work, a token of its holder, and when it ends, by the database's clock. A thread
-renews the leases of its process; when a process dies, another may take its leases over once they have ended, which the
-old holder notices before it commits (`confirm`). Leases only save work: a commit is the same from every writer.
-
-Methods raise `CatalogError` if the database could not be used.
+A lease is a row: the name of the work, its holder's token, and when it ends, by the database's clock. A thread renews a
+process's leases; others take ended ones over, which the old holder notices before it commits (`confirm`). Leases only
+save work: a commit is the same from every writer. Methods raise `CatalogError` if the database could not be used.
 """
 
 import contextlib
@@ -13,7 +11,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -53,14 +51,6 @@ class Lease:
     token: str  # unique, so that a lease that was lost and taken again is another lease
 
 
-def pauses() -> Iterator[float]:
-    """Yield, without end, the seconds to wait between two attempts at a lease that another process holds."""
-    pause, longest = _POLL_S
-    while True:
-        yield pause
-        pause = min(2 * pause, longest)
-
-
 class Leases:
     """The leases on the work of one store; they end after `lease_s` seconds without renewal. Threads may share it."""
 
@@ -95,7 +85,7 @@ class Leases:
 
         `finished` returns the result if the work is done; it is called before the lease is taken, and again afterwards.
         """
-        waits = pauses()
+        pause, longest = _POLL_S
         while True:
             if (result := finished()) is not None:
                 return result
@@ -106,7 +96,8 @@ class Leases:
                         return result
                     stack.pop_all()
                     return lease
-            self._closed.wait(next(waits))
+            self._closed.wait(pause)
+            pause = min(2 * pause, longest)
 
     def confirm(self, lease: Lease) -> bool:
         """Renew a lease and return whether this process still holds it; call this before committing."""

@@ -1,10 +1,8 @@
 """Marks: what people say of calls. They are only ever added, so nothing that somebody said is overwritten.
 
-    DATA/marks/<user>.jsonl                   in a local folder: a line for each mark, appended
-    DATA/marks/<user>/<time>-<random>.jsonl   on a URL: an object for each batch, as objects cannot grow
-
-A batch is on the disk when `add_marks` returns. If the process dies before, at most its last line is torn; the next
-batch begins on a line of its own.
+In a local folder a mark is a line of `marks/<user>.jsonl`; on a URL, where objects cannot grow, each batch is an
+object, `marks/<user>/<time>-<random>.jsonl`. A batch is on the disk when `add_marks` returns; if the process dies
+before, at most its last line is torn, and the next batch begins on a line of its own.
 """
 
 import datetime as dt

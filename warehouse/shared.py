@@ -1,8 +1,8 @@
 """A PostgreSQL database that several flow processes share: which schema belongs to which data folder.
 
-Each data folder has a random name, stored beside its commits in `identity.json`; its tables are in the schema of that
-name, by whatever path or URL a host reaches the data. A server that restarts is waited for (`wait_for_server`), and
-transactions that it cut begin again (`again_if_lost`).
+Each data folder has a random name, stored beside its commits in `identity.json`, and its tables are in the schema of
+that name, whatever path or URL a host has. A server that restarts is waited for, and transactions that it cut begin
+again.
 """
 
 import contextlib

@@ -1,14 +1,7 @@
 """Immutable Parquet files and one small JSON commit per shard: where truth lives (the README shows the folder).
 
-How much each question about a file's state reads, as bytes may go missing in a crash and rot on a disk:
-
-    intact, find    sizes of a commit's files           whether a shard is finished, in frequent checks
-    is_unaltered    sizes and times; bytes if changed   which commits a snapshot shows
-    damage          all bytes, against their digests    before a shard is skipped, and by `reconcile --check`
-    read            the bytes that it returns           always
-
-A data file is never overwritten: other bytes under the same fingerprint get a name of their own, so what a commit or a
-reader refers to stays as it was. The catalog and the snapshot are indexes over the store, and say what is current.
+A data file is never overwritten: other bytes under the same fingerprint get a name of their own. `find` and `intact`
+look at files' sizes, `is_unaltered` at their times as well, and `damage` and `read` compare all bytes with the digest.
 """
 
 import contextlib
@@ -138,12 +131,11 @@ class Store:
         stat = self.files.stat(file.path)
         if stat is None or stat[0] != file.bytes:
             return False
-        if stat[1] <= since or self._compared.get(file.path) == stat:
-            return True
-        data = self.files.get(file.path)
-        if data is None or check_data(file, data):
-            return False
-        self._compared[file.path] = stat
+        if stat[1] > since and self._compared.get(file.path) != stat:
+            data = self.files.get(file.path)
+            if data is None or check_data(file, data):
+                return False
+            self._compared[file.path] = stat
         return True
 
     # Commits.
@@ -189,12 +181,9 @@ class Store:
 
     def damage(self, commit: Commit) -> dict[str, str]:
         """Read every data file of a commit; return the damaged ones: path -> what is wrong with it."""
-        damaged = {}
-        for file in commit.files:
-            data = self.files.get(file.path)
-            if problem := _GONE if data is None else check_data(file, data):
-                damaged[file.path] = problem
-        return damaged
+        data = ((file, self.files.get(file.path)) for file in commit.files)
+        problems = ((file.path, _GONE if found is None else check_data(file, found)) for file, found in data)
+        return {path: problem for path, problem in problems if problem}
 
     def commits(self, stage: str = "") -> Iterator[Commit]:
         """Yield the readable commits by id: all, or those of a stage; see `find`."""

@@ -1,7 +1,6 @@
 """How the stored scores were made, and what two filters of them yield: which calls would come and go.
 
-Scores are stored whatever their gain, so every tau_f from their floor on can be tried (0 nats, unless the build set
-more). More positions or more draws need the model. The limit on examples per tool is not applied.
+Every tau_f from the scores' floor on can be tried. The limit on examples per tool is not applied.
 """
 
 import json
@@ -13,7 +12,8 @@ from typing import Any
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import MARK_REASONS
-from warehouse.queries import Sample, Yield, open_snapshot, rows_in
+from warehouse.queries import Sample, Yield
+from warehouse.queries.rows import open_snapshot, rows_in
 from warehouse.snapshot.views import queries_beside
 
 _SQL = queries_beside(__file__)

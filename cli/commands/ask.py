@@ -107,8 +107,8 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     Example: toolformer stats --data runs/c4 --json
     """
     from cli.render.progress import print_stats
-    from warehouse.queries import current_build, kept_calls
     from warehouse.queries import stats as query
+    from warehouse.queries.builds import current_build, kept_calls
 
     snapshot = published_snapshot(data)
     figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
@@ -197,7 +197,8 @@ def what_if(
     Example: toolformer what-if --fdr 0.01,0.05,0.1 --data runs/c4
     """
     prepare_environment()
-    from warehouse.queries import current_build, tool_names
+    from warehouse.queries import current_build
+    from warehouse.queries.calls import tool_names
     from warehouse.what_if import what_if as answer_query
 
     store, snapshot = built_store(data), published_snapshot(data)

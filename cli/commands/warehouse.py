@@ -92,7 +92,7 @@ def reconcile(
     damages = audit(store) if check else []  # first, as opening the catalog sets aside damaged commits that it reads
     with _open_catalog(store, rebuild=True) as open_catalog:
         counts = open_catalog.counts()
-        publish(store, open_catalog, store.local_folder, anew=True)
+        publish(store, open_catalog, anew=True)
     if as_json:
         print_json(counts | ({"damaged": damages} if check else {}))
     else:

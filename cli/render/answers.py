@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from flows.build_dataset.estimate import Estimate, Plan, Total
     from flows.build_dataset.what_if_query import WhatIfQuery
     from flows.report.document_trace import DocumentTrace
-    from warehouse.queries import CurrentBuild, Sample
+    from warehouse.queries import Sample
+    from warehouse.queries.builds import CurrentBuild
     from warehouse.what_if import WhatIf
 
 _MAX_REASONS = 4  # reasons that are printed; the others are counted

@@ -39,7 +39,8 @@ from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date, with_sha
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
-from warehouse.queries import StageBalance, gain_histogram, samples, stats
+from warehouse.queries import gain_histogram, samples
+from warehouse.queries.builds import StageBalance, stats
 from warehouse.records import write_prompt
 from warehouse.store import Store
 

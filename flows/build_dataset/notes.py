@@ -14,7 +14,8 @@ from toolformer_core.config import CHAIN_STARTS
 from toolformer_core.embedded import CORPUS
 from toolformer_core.folders import not_a_file
 from toolformer_core.lm.reference import ModelRef
-from warehouse.queries import Sample, StageBalance
+from warehouse.queries import Sample
+from warehouse.queries.builds import StageBalance
 
 _LISTED = 3  # files that are listed by name; the others are counted
 

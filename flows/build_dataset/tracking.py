@@ -20,7 +20,9 @@ from toolformer_core.errors import UsageError
 from warehouse.commits import Dataset
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
-from warehouse.queries import GainBin, gain_histogram, in_little_memory, rows_of, samples, stats
+from warehouse.queries import stats
+from warehouse.queries.calls import GainBin, gain_histogram, samples
+from warehouse.queries.rows import in_little_memory, rows_of
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store

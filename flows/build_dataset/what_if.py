@@ -25,8 +25,8 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Dataset, Run, check_name
 from warehouse.errors import StoreError
-from warehouse.queries import Link, Sample, Yield
-from warehouse.queries.calls import WIDTH
+from warehouse.queries import Yield
+from warehouse.queries.calls import WIDTH, Link, Sample
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from tasks.specs.mark_filter import MarkFilter
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.errors import UnknownNameError, UsageError
-from warehouse.queries import coverage, rows_of
+from warehouse.queries import rows_of
+from warehouse.queries.builds import coverage
 from warehouse.what_if import StoredScores, stored_scores
 
 __all__ = ["WhatIfQuery", "ask"]

@@ -30,7 +30,7 @@ from tasks.stages.evaluate import EVALUATE
 from tasks.stages.evaluate import PERPLEXITY as PERPLEXITY_STAGE
 from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
 from toolformer_core.evaluate.items import Rule
-from warehouse.queries import accuracies
+from warehouse.queries.evaluations import accuracies
 from warehouse.records import Certificate, write_certificate
 from warehouse.store import Store
 

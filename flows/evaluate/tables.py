@@ -29,7 +29,9 @@ from toolformer_core.evaluate.figures import (
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
 from warehouse.marks import CallIdentity, Mark, standing
-from warehouse.queries import accuracies, call_counts, evaluation_limits, nearest_call, perplexities, yield_by_threshold
+from warehouse.queries import yield_by_threshold
+from warehouse.queries.calls import nearest_call
+from warehouse.queries.evaluations import accuracies, call_counts, evaluation_limits, perplexities
 
 _ItemSet = tuple[str, int]  # name of the file of items ("": the task has its own items), and how many of its items
 

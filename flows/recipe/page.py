@@ -22,7 +22,7 @@ from flows.report.tables import markdown_table
 from flows.runtime.artifacts import png
 from warehouse.commits import Dataset
 from warehouse.files.base import put_local
-from warehouse.queries import GainBin
+from warehouse.queries.calls import GainBin
 
 _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse } th, td { padding: .2rem .8rem; border-bottom: 1px solid #8888; text-align: right }

@@ -20,7 +20,7 @@ from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.statistics import cohens_kappa, wilson
 from warehouse.marks import CallIdentity, Verdict, read_marks, standing
-from warehouse.queries import calls_of_documents
+from warehouse.queries.calls import calls_of_documents
 from warehouse.store import Store
 from warehouse.what_if import stored_scores
 

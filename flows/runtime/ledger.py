@@ -23,7 +23,7 @@ from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
-from warehouse.queries import in_little_memory
+from warehouse.queries.rows import in_little_memory
 from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
 from warehouse.store import Store
 
@@ -171,7 +171,7 @@ class Ledger:
         with self._turn:
             begin = self.clock()
             self.record(state)
-            publish(self.store, self.catalog, self.snapshot.parent, recheck=state != "running")
+            publish(self.store, self.catalog, recheck=state != "running")
             self._published = self.clock()
             took = self._published - begin
             self._pause_s = max(self.refresh_s, _PAUSES * took if took > _SHORT_S else 0.0)
@@ -218,7 +218,7 @@ def republish(store: Store) -> None:
         return
     try:
         with Catalog(_catalog_of(store), store=store) as catalog:
-            publish(store, catalog, store.local_folder, recheck=False)
+            publish(store, catalog, recheck=False)
     except LockHeldError as exc:
         _log.info("the running flow will publish the snapshot: %s", exc)
     except WarehouseError as exc:

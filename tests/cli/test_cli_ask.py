@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from cli.commands import evaluate as cli_evaluate
 from cli.render.cost import amount, hours
@@ -20,7 +20,6 @@ from flows.evaluate.metrics import ArmPerplexity, EvaluateResult
 from tests.support.commands import Run
 from warehouse.marks import CallIdentity, add_marks
 from warehouse.queries import rows_of
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 Built = tuple[BuildResult, Path, list[str]]
@@ -91,7 +90,7 @@ def test_where_no_build_has_ended_nothing_is_shown_that_is_not_there(run: Run, t
     store = Store(tmp_path)
     commit = put(store, "ingest", "", "corpus", [{"doc_id": "d1", "text": "a text"}])
     store.write_run(make_run("r1", [commit.key], state="failed", corpus="/some/few.jsonl"))
-    publish(store, None)
+    snapshot_of(store)
     shown = run("stats", "--data", tmp_path)[1]
     assert shown.startswith("few.jsonl, no version of C* yet (run r1, failed)")
     assert "Examples with calls" not in shown
@@ -103,7 +102,7 @@ def test_only_ids_that_could_have_been_meant_are_named(run: Run, tmp_path: Path)
     store = Store(tmp_path)
     ids = ["0123456789abcdef", "fedcba9876543210"]
     put(store, "ingest", "", "corpus", [{"doc_id": one, "text": "a text"} for one in ids])
-    publish(store, None)
+    snapshot_of(store)
     ask = f"list them: toolformer sql 'SELECT doc_id FROM documents' --data {tmp_path}"
     # 01x3 has three of its four characters in the first id's beginning, and not two in the other's
     is_one_line(run("explain", "01x3", "--data", tmp_path), 2, f"'01x3'; nearest: 0123456789abcdef; {ask}")

@@ -21,7 +21,8 @@ from warehouse import marks
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, Run, dataset_version
 from warehouse.marks import CallIdentity, add_marks, read_marks, standing
-from warehouse.queries import accuracies, current_build, evaluation_limits, rows_of
+from warehouse.queries import current_build, rows_of
+from warehouse.queries.evaluations import accuracies, evaluation_limits
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import stored_scores

@@ -4,13 +4,12 @@ import math
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from cli.render.answers import print_document_trace
 from flows.report.document_trace import DocumentTrace, trace_document
 from tests.support.finished_job import a_finished_job
 from warehouse.commits import Dataset, dataset_version
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 TEXTS = {"d1": "Two and two makes 4.", "d2": "Three and three makes 6."}
@@ -48,7 +47,7 @@ def evaluated(store: Store, evaluation: str, model: Path) -> None:
 
 
 def path_of(store: Store, doc_id: str) -> DocumentTrace:
-    return trace_document(store, publish(store, None), doc_id)
+    return trace_document(store, snapshot_of(store), doc_id)
 
 
 def test_checkpoints_and_evaluations_that_used_a_document(store: Store) -> None:

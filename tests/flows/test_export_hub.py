@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
-from wh_fixtures import a_training, make_run, put
+from wh_fixtures import a_training, make_run, put, snapshot_of
 
 from flows.export.delivery import deliver
 from flows.export.hub import MANIFEST, PushError, Repository, push
@@ -18,7 +18,6 @@ from tests.support.commands import Run as Command
 from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server
 from toolformer_core.errors import UsageError
 from warehouse.records import Certificate, Training, write_certificate, write_training
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 NAME = "owner/cstar"
@@ -279,7 +278,7 @@ def trained(store: Store, tmp_path: Path) -> Training:
     store.write_run(make_run("r9", [commit.key], flow="evaluate"))
     key = ("e", "svamp", "toolformer", 0, training.dataset, training.version)
     write_certificate(store, Certificate(*key, "b", 13, 2, 0.5, ["1"], 0.0))
-    publish(store, None)
+    snapshot_of(store)
     return training
 
 

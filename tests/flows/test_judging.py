@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Store:
             commits.append(put(store, "score", "calculator", "s0", [scored("d0", "calculator", 0, 0.6)], inputs=read))
     store.write_run(make_run("r", [commit.key for commit in commits]))
     with Catalog(store.local_folder / "catalog.duckdb", store=store) as catalog:
-        publish(store, catalog, store.local_folder)
+        publish(store, catalog)
     return store
 
 

@@ -14,7 +14,7 @@ def test_what_is_written_is_found_and_published(url: str) -> None:
     store = Store(url)
     assert store.find("score", "qa", "s0", commit.fingerprint) == commit
     with Catalog(store.local_folder / "catalog.duckdb", store=store) as catalog:
-        assert rows_of(publish(store, catalog, store.local_folder), "SELECT gain FROM scored") == [{"gain": 1.0}]
+        assert rows_of(publish(store, catalog), "SELECT gain FROM scored") == [{"gain": 1.0}]
 
 
 def test_a_file_of_several_parts_is_written_whole(url: str) -> None:

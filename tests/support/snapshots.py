@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from warehouse.catalog import Catalog
 from warehouse.snapshot import publish as publishing
 from warehouse.store import Store
 
@@ -18,10 +19,12 @@ def begin_with_a_copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
     @cache
     def of_nothing() -> Path:
-        return publishing.publish(Store(tmp_path_factory.mktemp("nothing")), None, anew=True)
+        folder = tmp_path_factory.mktemp("nothing")
+        with Catalog(folder / "catalog.duckdb") as catalog:
+            return publishing.publish(Store(folder), catalog, anew=True)
 
-    def begun(temporary: Path, store: Store, source: Any, last: Path | None, recheck: bool) -> None:
-        write(temporary, store, source, of_nothing() if last is not None and not last.exists() else last, recheck)
+    def begun(temporary: Path, store: Store, catalog: Catalog, last: Path | None, *rest: Any) -> None:
+        write(temporary, store, catalog, of_nothing() if last is not None and not last.exists() else last, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publishing, "_write", begun)

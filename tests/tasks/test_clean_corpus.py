@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from flows.build_dataset.pipeline import assembly_spec_of
 from flows.report.document_trace import trace_document
@@ -29,7 +29,6 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.records import document_id
 from warehouse.queries import rows_of, stats
 from warehouse.queries.builds import BenchmarkInCorpus
-from warehouse.snapshot.publish import publish
 
 PROBLEM = {"Body": "Dan has 8 pens and gives 3 of them away.", "Question": "How many are left?", "Answer": 5}
 WHOLE = "He says: dan has 8 pens, and gives 3 of them AWAY. How many are left?"  # thirteen words of it in a row
@@ -79,7 +78,7 @@ def test_documents_with_items_are_dropped_by_the_benchmarks_name(
     assert detail.startswith(f"document {document_id(WHOLE, None)} holds words of item ")
     assert detail.endswith(f": {words}")
     assert {line for _, line, reason in rejects if reason == "duplicate"} == {5}
-    path = publish(spec.store(), None)
+    path = snapshot_of(spec.store())
     assert rows_of(path, "SELECT doc_id, benchmark, like_doc_id, likeness FROM dropped_documents WHERE line = 2") == [
         {"doc_id": document_id(WHOLE, None), "benchmark": "svamp", "like_doc_id": None, "likeness": None}
     ]
@@ -132,7 +131,7 @@ def test_calls_near_shared_words_go_where_documents_stay(tmp_path: Path, run: Ru
     without = run_stage(ASSEMBLE, Inputs(replace(assembly, shared_words={}), "part-00000", files=files))
     assert without.key != done.key
     store.write_run(make_run("r", [result.key, losses.key, done.key]))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert stats(path).benchmarks == (BenchmarkInCorpus("own", 1, 1, 0, 2),)
     assert (
         "own: 1 of 1 items stood in the corpus, 2 kept calls dropped" in run("stats", "--data", tmp_path / "data").out
@@ -196,7 +195,7 @@ def test_near_duplicates_are_dropped_and_explained(tmp_path: Path, run: Run) -> 
     for commit in spec.store().commits("ingest"):
         if commit.key != ingest(spec).key:
             spec.store().files.delete(f"commits/{commit.id}.json")
-    publish(spec.store(), None)
+    snapshot_of(spec.store())
     assert f"is like {first} (1.00)" in " ".join(run("explain", second, "--data", data).out.split())
     explained = json.loads(run("explain", first, "--data", data, "--json").out)
     assert {(one["doc_id"], one["likeness"]) for one in explained["near_duplicates"]} == {

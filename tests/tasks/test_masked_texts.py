@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from flows.build_dataset.pipeline import assembly_spec_of
 from tasks.shards import arrow
@@ -19,7 +19,6 @@ from tests.support.commands import Run
 from tests.support.stage_runs import calculator_spec, ingest
 from toolformer_core.records import document_id
 from warehouse.commits import Dataset, dataset_version
-from warehouse.snapshot.publish import publish
 
 TEXT = "Ask jo@ex.org: of 587 books 58 are lent."
 MASKED = "Ask *********: of 587 books 58 are lent."  # nine characters
@@ -53,7 +52,7 @@ def test_stages_read_masked_texts_and_explain_shows_the_whole(tmp_path: Path, co
     assert example["text"][: call["start"]] + example["text"][call["end"] :] == MASKED
     assert call["position"] == 25  # as in the whole text
     store.write_run(make_run("r", [read.key, losses.key, done.key]))
-    publish(store, None)
+    snapshot_of(store)
     assert "jo@ex.org" in run("explain", doc, "--data", tmp_path / "data").out
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from flows.build_dataset.pipeline import assembly_spec_of
 from flows.report.document_trace import trace_document
@@ -20,8 +20,8 @@ from toolformer_core.annotate.assemble import cap_rank
 from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.config import AssembleConfig
 from toolformer_core.records import AnsweredCall, ScoredCall
-from warehouse.queries import KeptCalls, kept_calls, rows_of, stats
-from warehouse.snapshot.publish import publish
+from warehouse.queries import rows_of
+from warehouse.queries.builds import KeptCalls, kept_calls, stats
 from warehouse.store import Store
 
 DOCS = [f"{number:032x}" for number in range(6)]
@@ -111,7 +111,7 @@ def test_without_the_options_fingerprints_are_what_they_were(tmp_path: Path) -> 
 
 def test_explain_and_stats_say_it(tmp_path: Path) -> None:
     store, inputs, _, _ = assembled(tmp_path, [DOCS[:3], DOCS[3:]], 2)
-    path = publish(store, None)
+    path = snapshot_of(store)
     for doc in DOCS:
         fates = {call["position"]: call["fate"] for call in trace_document(store, path, doc).calls}
         assert fates[4] == ("kept" if "1 + 1 -> 2" in inputs.get(doc, []) else "same_call")
@@ -140,7 +140,7 @@ def test_call_outcomes_name_the_winner_and_the_limit_of_examples(tmp_path: Path)
     files = {"ingest": read.files, "score": single.files, "score_2": chained.files}
     result = run_stage(ASSEMBLE, Inputs(spec, "s0", files=files))
     store.write_run(make_run("r1", [read.key, single.key, chained.key, result.key]))
-    path = publish(store, None)
+    path = snapshot_of(store)
     rows = rows_of(path, "SELECT doc_id, tool, tau_f, outcome, won_by.input AS won_by FROM call_outcomes ORDER BY ALL")
     # at a@4 the chain is longer, and has an example of the calculator as well: of its two one is over the limit
     over = {doc: "over_limit" if cap_rank(0, "calculator", doc) == last[1] else "kept" for doc in "ab"}

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from wh_fixtures import CREATED, make_run, put, put_dataset, scored
+from wh_fixtures import CREATED, make_run, put, put_dataset, scored, snapshot_of
 
 from viewer.app import make_app
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 APPLES = "Two and two make 4 apples, so 4 in all."
@@ -111,7 +110,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     examples = [commit for commit in commits if commit.stage == "assemble"]
     figures = {"counts": {"calculator": 3, "qa": 0}, "thresholds": {"calculator": 0.5, "qa": 1.0}}
     put_dataset(store, "cstar", examples, model="embedded", corpus="a.jsonl", **figures)
-    publish(store, None)
+    snapshot_of(store)
     return Path(store.root)
 
 
@@ -126,7 +125,7 @@ def changed(data: Path, folder: Path, change: Callable[[Store], object] = lambda
     store = Store(shutil.copytree(data, folder / "data"))
     change(store)
     (Path(store.root) / "warehouse.duckdb").unlink()
-    publish(store, None)
+    snapshot_of(store)
     return Path(store.root)
 
 

@@ -3,19 +3,18 @@
 import threading
 from pathlib import Path
 
-from wh_fixtures import make_run, put, put_dataset, scored
+from wh_fixtures import make_run, put, put_dataset, scored, snapshot_of
 
 from tests.viewer.conftest import changed, pages
 from viewer.data import ViewedData
 from warehouse.queries import rows_of
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
 def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0)])
-    publish(store, None)
+    snapshot_of(store)
     viewed = ViewedData(str(tmp_path))
     seen: list[int] = []
 
@@ -27,7 +26,7 @@ def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path
     with viewed.opened():
         assert [one.tool for one in viewed.histogram()][:1] == ["qa"]
         put(store, "score", "mt", "s0", [scored("d1", "mt", 0, 1.0)])
-        publish(store, None)
+        snapshot_of(store)
         later = threading.Thread(target=look)
         later.start()
         # It is the old file that is open here: two openings of the same path are one.
@@ -44,7 +43,7 @@ def test_calls_are_read_once_for_each_snapshot(data: Path, tmp_path: Path) -> No
     calls = viewed.calls()
     assert viewed.calls() is calls
     (folder / "warehouse.duckdb").unlink()
-    publish(Store(folder), None)
+    snapshot_of(Store(folder))
     assert viewed.calls() is not calls
 
 
@@ -63,7 +62,7 @@ def test_a_version_of_an_older_corpus_is_read_from_its_own_files(tmp_path: Path)
         store.write_run(make_run(name, [first.key, last.key], started=when, finished=when))
         if name == "old":
             label = put_dataset(store, "cstar", [last], name, created=when).label
-    publish(store, None)
+    snapshot_of(store)
     with pages(tmp_path) as client:
         assert "old-1" not in client.get("/documents").text
         listed = client.get("/documents", params={"version": label}).text

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from tasks.viewer_links import arm_key, arms_page
 from tests.viewer.conftest import changed, pages
@@ -19,7 +19,6 @@ from viewer.pages.models import baseline, pieces_with_calls
 from viewer.rendering import tool_class
 from warehouse.queries.item_changes import EvaluatedSide
 from warehouse.records import write_training
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 WITHOUT, WITH = "toolformer-disabled:0:d1", "toolformer:10:d1"
@@ -136,7 +135,7 @@ def test_a_user_s_own_tool_has_its_key_and_colour(tmp_path: Path) -> None:
     item = {"item_id": "i1", "correct": True, "tool": "units", "continuation": " [Convert(3 km) -> 3000 m] 3000"}
     put_arm(store, "e1", "toolformer-disabled", 0, [{"item_id": "i1", "correct": False, "continuation": " 5"}])
     put_arm(store, "e2", "toolformer", 10, [item])
-    publish(store, None)
+    snapshot_of(store)
     with pages(tmp_path) as found:
         page = shown(found)
     assert "svamp units 0 1 0 0 0" in words(page)

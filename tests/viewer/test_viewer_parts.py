@@ -19,7 +19,7 @@ from viewer.pages.document import pieces_of
 from viewer.query import Query, WrongQueryError, document_link, link
 from viewer.rendering import tool_class
 from warehouse.indexed_calls import CallKey
-from warehouse.queries import GainBin
+from warehouse.queries.calls import GainBin
 
 LOG_PROBS = st.lists(st.floats(-20, 0, width=32), min_size=5, max_size=5)
 

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 from playwright.sync_api import Page, expect
+from wh_fixtures import snapshot_of
 
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.what_if_query import ask
@@ -19,7 +20,6 @@ from tests.support.vendored import PACKAGES
 from tests.viewer.test_viewer_models import put_evaluations
 from warehouse.marks import read_marks
 from warehouse.queries import rows_of
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -75,7 +75,7 @@ def test_a_walk_through_a_real_build(page: Page, screenshots: ModuleType, as_bui
     run_build(small_build(few_documents, as_built))  # its snapshot is to refer to this copy
     snapshot = as_built / "warehouse.duckdb"
     put_evaluations(Store(as_built))
-    publish(Store(as_built), None)
+    snapshot_of(Store(as_built))
     [call] = rows_of(snapshot, "FROM kept_calls ORDER BY gain DESC, doc_id LIMIT 1")
     with screenshots.viewer(str(as_built)) as url:
         # Read: from the version to a document and a call.

@@ -191,7 +191,7 @@ def result(folder: Path, whole: bool) -> dict[str, Any]:
     }
     if whole:
         with Catalog(folder / "catalog.duckdb") as catalog:
-            facts = catalog.facts()
+            facts = catalog.facts_of()
         out["facts"] = {name: sorted(str(row) for row in rows.to_pylist()) for name, rows in facts.items()}
         out["shown"] = rows_of(folder / SNAPSHOT, "SELECT stage, shard, rows, current, intact FROM shards")
     return out

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from wh_fixtures import alter, make_run, put, put_dataset, scored, truncate
+from wh_fixtures import alter, make_run, put, put_dataset, scored, snapshot_of, truncate
 
 from warehouse.audit import audit, missing_files
 from warehouse.catalog import Catalog
@@ -17,7 +17,6 @@ from warehouse.commits import Commit, Dataset
 from warehouse.errors import CatalogError, CorruptDataError
 from warehouse.files.base import temporary_beside
 from warehouse.queries import rows_of
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -127,7 +126,7 @@ def test_what_is_damaged_is_not_in_the_tables_of_a_snapshot(store: Store, damage
     if path.exists():
         later = time.time() + 5  # a commit is dated in whole seconds
         os.utime(path, (later, later))
-    published = publish(store, None)
+    published = snapshot_of(store)
     assert rows_of(published, "SELECT doc_id FROM prefiltered") == [{"doc_id": "d1"}]
     assert rows_of(published, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "mt"}]
 
@@ -167,13 +166,13 @@ def test_a_damaged_catalog_is_set_aside_and_rebuilt(tmp_path: Path) -> None:
     store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
     build(store)
     with Catalog(path, store=store) as catalog:
-        whole = catalog.facts()
+        whole = catalog.facts_of()
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(CatalogError, match="toolformer reconcile rebuilds it") as caught:
         Catalog(path)
     assert type(caught.value) is CatalogError
     with Catalog(path, store=store) as catalog:  # the lock is free again
-        assert catalog.facts() == whole
+        assert catalog.facts_of() == whole
     assert (tmp_path / "quarantine" / "catalog.duckdb").read_bytes().startswith(b"not a database")
 
 
@@ -181,17 +180,16 @@ def test_a_catalog_is_brought_in_step_with_the_store(tmp_path: Path) -> None:
     store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
     documents, scores, dataset = build(store)
     with Catalog(path, store=store) as catalog:
-        assert catalog.catch_up(store) == 0
         store.write_run(make_run("r2", [], state="running"))
         more = put(store, "score", "mt", "s0", [])
         store.files.delete(f"commits/{documents.id}.json")
         store.files.delete(f"datasets/cstar/{dataset.version}.json")
-        assert catalog.catch_up(store) == 4
+        catalog.catch_up(store)
         store.write_run(make_run("r2", [more.key]))  # the flow that died here had not told the catalog
         catalog.catch_up(store)
-        facts = catalog.facts()
+        facts = catalog.facts_of()
         catalog.reconcile(store)
-        again = catalog.facts()
+        again = catalog.facts_of()
     assert set(facts["commits"].column("commit_id").to_pylist()) == {scores.id, more.id}
     assert {r["run_id"]: r["state"] for r in facts["runs"].to_pylist()} == {"r1": "completed", "r2": "completed"}
     for name, rows in again.items():

@@ -30,11 +30,11 @@ def test_recording_twice_is_recording_once(place: Path | str) -> None:
     two = make_commit("score", "mt", "s0", [FILE], inputs=("d0",))
     with Catalog(place) as catalog:
         catalog.record([one])
-        before = rows(catalog.facts())
+        before = rows(catalog.facts_of())
         catalog.record([one, one])
-        assert rows(catalog.facts()) == before
+        assert rows(catalog.facts_of()) == before
         catalog.record([dataclasses.replace(one, seconds=7.0), two])
-        after = catalog.facts()
+        after = catalog.facts_of()
     assert sorted(after["commits"].column("seconds").to_pylist()) == [1.5, 7.0]
     # qa: in, kept, dropped x, failed timeout; mt: in, kept
     assert after["balances"].num_rows == 4 + 2
@@ -42,7 +42,7 @@ def test_recording_twice_is_recording_once(place: Path | str) -> None:
     assert after["commit_parts"].num_rows == 4
     assert after["commit_inputs"].to_pylist() == [{"commit_id": two.id, "digest": "d0"}]
     with Catalog(place) as catalog:  # it is on disk
-        assert catalog.facts()["commits"].num_rows == 2
+        assert catalog.facts_of()["commits"].num_rows == 2
 
 
 def test_runs_and_datasets_are_replaced_by_their_names(place: Path | str) -> None:
@@ -54,7 +54,7 @@ def test_runs_and_datasets_are_replaced_by_their_names(place: Path | str) -> Non
         catalog.record(runs=[make_run("s", [commit.key])])
         for licence in ("", "CC0"):
             catalog.record(datasets=[dataclasses.replace(dataset, licence=licence)])
-        facts = catalog.facts()
+        facts = catalog.facts_of()
     assert sorted(facts["runs"].column("state").to_pylist()) == ["completed", "completed"]
     assert facts["run_commits"].num_rows == 2
     assert facts["datasets"].column("licence").to_pylist() == ["CC0"]

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import make_run, put, put_dataset
+from wh_fixtures import make_run, put, put_dataset, snapshot_of
 
 from warehouse.errors import SnapshotError
 from warehouse.queries.comparing import CallPlace, ComparedTool, compare_versions
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 Places = list[CallPlace]
@@ -31,7 +30,7 @@ def versions(folder: str | Path, *calls: Places) -> Path:
         commits.append(put(store, "assemble", "", f"s{number}", list(rows.values())))
         put_dataset(store, f"v{number}", commits[-1:], "r")
     store.write_run(make_run("r", [commit.key for commit in commits]))
-    return publish(store, None)
+    return snapshot_of(store)
 
 
 def names(folder: str | Path) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import disk_of, environment, make_run, put
+from wh_fixtures import disk_of, environment, make_run, put, snapshot_of
 
 from warehouse.catalog import Catalog
 from warehouse.errors import CatalogError, SnapshotError, StoreError, WarehouseError
@@ -95,7 +95,7 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
         put(store, "ingest", "", "s1", many)
     assert str(small_disk / "shards") in str(data.value)
     with pytest.raises(SnapshotError, match=REMEDY) as snapshot:
-        publish(store, None)
+        snapshot_of(store)
     assert str(small_disk / SNAPSHOT) in str(snapshot.value)
     assert rows_of(small_disk / SNAPSHOT, "SELECT count(*) AS n FROM documents") == [{"n": 50}]  # the last one stays
     assert list(store.commits()) == [first]
@@ -112,7 +112,7 @@ def test_packing_onto_a_full_disk_says_so_and_leaves_nothing(small_disk: Path, t
     store = Store(tmp_path / "data")
     many = [{"doc_id": f"e{i}", "text": os.urandom(500).hex()} for i in range(40_000)]  # 20 MB that do not compress
     store.write_run(make_run("r1", [put(store, "ingest", "", "s0", many).key]))
-    snapshot = publish(store, None)
+    snapshot = snapshot_of(store)
     ballast = fill(small_disk, leave=8 << 20)
     with pytest.raises(
         SnapshotError, match="the disk is full; free some space there, or choose a file on another disk"
@@ -136,4 +136,4 @@ def test_a_catalog_on_a_full_disk_says_so_and_goes_on_later(small_disk: Path) ->
     assert not (small_disk / "quarantine").exists()
     ballast.unlink()
     with Catalog(path, store=store) as catalog:
-        assert catalog.facts()["commits"].num_rows == 200
+        assert catalog.facts_of()["commits"].num_rows == 200

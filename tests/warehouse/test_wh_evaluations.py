@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from warehouse.commits import Commit
-from warehouse.queries import accuracies, nearest_call, perplexities, rows_of
-from warehouse.snapshot.publish import publish
+from warehouse.queries import rows_of
+from warehouse.queries.calls import nearest_call
+from warehouse.queries.evaluations import accuracies, perplexities
 from warehouse.store import Store
 
 EVENING, MORNING = "2024-05-02T20:00:00+00:00", "2024-05-02T08:00:00+00:00"
@@ -43,7 +44,7 @@ def test_accuracy_by_hand(store: Store) -> None:
     ]
     first, second = answered(store, "e1", 0, rows[:2]), answered(store, "e1", 1, rows[2:])
     store.write_run(make_run("r1", [first.key, second.key], flow="evaluate"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     (one,) = accuracies(path)
     # 2 of 5 right; 3 with a call, of them 2 right; 2 without, of them none
     counts = {"items": 5, "right": 2, "called": 3, "failed": 1, "parameters": 7, "seconds": 3.0}
@@ -75,7 +76,7 @@ def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_on
     ]
     several = put(store, "evaluate", "", "e8-0", rows, parts={"evaluation": "e8"}, config=told("e8", max_calls=8))
     store.write_run(make_run("r1", [one.key, several.key], flow="evaluate"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     found = {
         r["evaluation"]: (r["max_calls"], r["called"], r["call_rate"], r["calls_per_item"]) for r in accuracies(path)
     }
@@ -98,7 +99,7 @@ def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(store:
     store.write_run(make_run("r2", [evening.key], EVENING, flow="evaluate"))
     late = answered(store, "e1", 2, [predicted("d", "e1", right=True)])
     store.write_run(make_run("r3", [late.key], "2024-05-02T22:00:00+00:00", flow="evaluate", state="running"))
-    found = {r["evaluation"]: (r["items"], r["right"], r["evaluated"]) for r in accuracies(publish(store, None))}
+    found = {r["evaluation"]: (r["items"], r["right"], r["evaluated"]) for r in accuracies(snapshot_of(store))}
     # times are TIMESTAMP in UTC
     assert found == {"e1": (1, 0, dt.datetime(2024, 5, 2, 20)), "e2": (1, 0, dt.datetime(2024, 5, 2, 8))}
 
@@ -106,7 +107,7 @@ def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(store:
 def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(store: Store) -> None:
     half = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
     store.write_run(make_run("r1", [half.key], flow="evaluate", state="failed"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert rows_of(path, "SELECT evaluation, items, completed FROM accuracy") == [
         {"evaluation": "e1", "items": 1, "completed": False}
     ]
@@ -122,7 +123,7 @@ def test_a_build_and_an_evaluation_do_not_hide_each_other(store: Store) -> None:
     store.write_run(make_run("r1", [build.key, scores.key], MORNING))
     answers = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
     store.write_run(make_run("r2", [answers.key], EVENING, flow="evaluate"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert [r["doc_id"] for r in rows_of(path, "FROM documents")] == ["d1"]
     assert len(rows_of(path, "FROM predictions")) == 1
     near = nearest_call(path, "calculator", -0.2)  # 0.7 is 0.9 away, -1.0 is 0.8
@@ -140,6 +141,6 @@ def test_perplexity_is_over_all_tokens(store: Store) -> None:
     config = told("p1", task="perplexity", arm="base", k=0, source="wiki")
     commit = put(store, "perplexity", "", "p1-0", rows, config=config)
     store.write_run(make_run("r1", [commit.key], flow="evaluate"))
-    (one,) = perplexities(publish(store, None))
+    (one,) = perplexities(snapshot_of(store))
     assert (one["texts"], one["tokens"], one["failed"]) == (3, 4, 1)
     assert one["perplexity"] == pytest.approx(math.exp(9 / 4))

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import make_commit, make_run, put, put_dataset, scored
+from wh_fixtures import make_commit, make_run, put, put_dataset, scored, snapshot_of
 
 from warehouse.audit import audit
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, DataFile, Dataset
 from warehouse.gc import active_runs, dataset_commits, delete_garbage, find_garbage, needed_commits
 from warehouse.queries import rows_of
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 DAY_S = 86_400.0
@@ -136,7 +135,7 @@ def test_killed_half_way_it_leaves_a_consistent_warehouse(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     named, gone, newest = build(store, "a", 1, dataset="cstar"), build(store, "b", 2), build(store, "c", 3)
-    publish(store, None)
+    snapshot_of(store)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
         taken: list[str] = []
         delete = store.files.delete

@@ -7,14 +7,13 @@ import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from tasks.shards import arrow
 from toolformer_core.grounding.records import Grounding, Query, ToolScore, Weights
 from warehouse.commits import Commit
 from warehouse.queries import rows_of
 from warehouse.schema import STAGES
-from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import statements
 from warehouse.store import Store
 
@@ -41,7 +40,7 @@ def test_scores_and_accuracies_by_hand(store: Store) -> None:
     groundings = [grounding((1, 0), TWO_TOOLS), grounding((0, 2), TWO_TOOLS)]
     commit = grounded(store, "g1", groundings, [("calculator",), ("qa", "wikisearch")])
     store.write_run(make_run("r1", [commit.key], flow="ground"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     # lambda 1, |S| 2. q0: (1 + 1) 1 4 / ((1 + 2) 1) = 8/3 and (0 + 1) 3 0.5 / (3 3) = 1/6
     #                  q1: (0 + 1) 1 4 / ((2 + 2) 1) = 1   and (2 + 1) 3 0.5 / (4 3) = 3/8
     rows = rows_of(path, "FROM grounding_scores(0.75, 1) ORDER BY item_id, tool")
@@ -96,7 +95,7 @@ def test_sql_scores_as_the_core_does(
 def test_equal_scores_are_decided_by_the_order_of_the_library(store: Store) -> None:
     same = dict.fromkeys(("qa", "calculator", "mt"), (0.5, (1, 1)))
     grounded(store, "g", [grounding((1, 1), same)], [("qa",)])
-    rows = rows_of(publish(store, None), "FROM grounding_scores(0.75, 1) WHERE chosen")
+    rows = rows_of(snapshot_of(store), "FROM grounding_scores(0.75, 1) WHERE chosen")
     assert [row["tool"] for row in rows] == ["qa"]
 
 
@@ -105,7 +104,7 @@ def test_the_newest_run_of_a_grounding_counts_and_groundings_stand_beside_each_o
     other = grounded(store, "g2", [grounding((1, 0), TWO_TOOLS)], [("calculator",)])
     store.write_run(make_run("r1", [first.key], "2024-05-02T08:00:00+00:00", flow="ground"))
     store.write_run(make_run("r2", [other.key], "2024-05-02T20:00:00+00:00", flow="ground"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     accuracies = {r["grounding"]: r["accuracy"] for r in rows_of(path, "FROM grounding_accuracy(0.75, 1)")}
     assert accuracies == {"g1": 0.0, "g2": 1.0}
 
@@ -131,7 +130,7 @@ def test_choices_answers_and_costs_by_hand(store: Store) -> None:
     for shard, row in enumerate(rows):
         counters = {"small_calls": 0, "large_calls": 1, "lm_tokens": 30 + shard, "tool_calls": shard}
         put(store, "answer_grounded", "", f"a1-{shard}", [row], config=told, counters=counters)
-    path = publish(store, None)
+    path = snapshot_of(store)
     (choice,) = rows_of(path, "FROM choice_accuracy")
     assert (choice["method"], choice["queries"], choice["right"], choice["accuracy"]) == ("lm", 4, 2, 0.5)
     (answer,) = rows_of(path, "FROM grounded_accuracy")

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from wh_fixtures import put, scored
+from wh_fixtures import put, scored, snapshot_of
 
 from warehouse.errors import QueryError, RefusedQueryError, SnapshotError
 from warehouse.queries.guarded import run_query
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -17,7 +16,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "data")
     put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0), scored("d2", "qa", 3, 0.5)])
     (folder / "secret.csv").write_text("secret")
-    return publish(store, None)
+    return snapshot_of(store)
 
 
 def ask(snapshot: Path, sql: str, timeout_s: float = 60.0, memory: str = "1GB") -> list[tuple[object, ...]]:
@@ -122,7 +121,7 @@ def test_a_folder_whose_name_is_a_pattern_can_be_asked_and_no_other(tmp_path: Pa
     put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0)])
     (tmp_path / "x").mkdir()  # `[x]*` stands for it
     (tmp_path / "x" / "secret.csv").write_text("secret")
-    snapshot = publish(store, None)
+    snapshot = snapshot_of(store)
     assert ask(snapshot, "SELECT doc_id, gain FROM scored") == [("d1", 1.0)]
     for file in (tmp_path / "x" / "secret.csv", store.locate("secret.csv")):
         with pytest.raises((RefusedQueryError, QueryError)):

@@ -5,13 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from wh_fixtures import program, put
+from wh_fixtures import program, put, snapshot_of
 
 from warehouse.catalog import Catalog
 from warehouse.errors import LockHeldError, SnapshotError
 from warehouse.queries import rows_of
 from warehouse.snapshot.pack import pack
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 _HOLD = """
@@ -39,12 +38,12 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_who_has_the_snapshot_open_is_named_and_a_new_one_is_read(store: Store, tmp_path: Path) -> None:
-    snapshot = publish(store, None)
+    snapshot = snapshot_of(store)
     with held(snapshot) as pid:
         with pytest.raises(SnapshotError, match=rf"\(process {pid}\).*close it there.*duckdb -readonly") as told:
             rows_of(snapshot, "FROM documents")
         assert "reconcile" not in str(told.value)
-        publish(store, None)
+        snapshot_of(store)
         assert len(rows_of(snapshot, "FROM documents")) == 1
     assert len(rows_of(snapshot, "FROM documents")) == 1
     out = tmp_path / "packed.duckdb"

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import put, scored
+from wh_fixtures import put, scored, snapshot_of
 
 from tasks.shards import arrow
 from tests.support.plain_filter import plain_survivors
@@ -16,8 +16,8 @@ from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit
 from warehouse.indexed_calls import IndexedCalls
-from warehouse.queries import Link, Sample, Yield, rows_of, yield_by_threshold
-from warehouse.snapshot.publish import publish
+from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.queries.calls import Link, Sample
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -103,7 +103,7 @@ def test_what_the_index_says_is_what_the_method_keeps(
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         made = written(store, single, chains, window)
-        path = publish(store, None)
+        path = snapshot_of(store)
         assert rows_of(path, "FROM facts.broken") == []
         was, becomes = (kept(store, made, one) for one in (before, after))
         assert IndexedCalls(path).yields(after) == counted(becomes, dict(after.tau_f))
@@ -126,7 +126,7 @@ def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: P
     chain = {**call, "preceding_calls": [{"tool": "qa", "input": "a", "response": "1"}]}
     store = Store(tmp_path)
     written(store, single, [chain])
-    path = publish(store, None)
+    path = snapshot_of(store)
     low = CallFilter({"calculator": 0.5, "qa": 1.0})
     high = replace(low, tau_f={"calculator": 1.0, "qa": 1.0})
     # the chain has a call of each tool; without it QA's call stands alone

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wh_fixtures import put, scored
+from wh_fixtures import put, scored, snapshot_of
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
 from warehouse.queries import Sample
 from warehouse.queries.documents import DocumentFilter, example_of, find_documents
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -44,7 +43,7 @@ def published(store: Store, rows: Rows) -> Path:
         full = [{**scored(tool=tool, **row), "window_end": row["position"] + 2} for row in own]
         put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in full])
         put(store, "score", tool, "s0", full, inputs=(first.files[0].digest,))
-    return publish(store, None)
+    return snapshot_of(store)
 
 
 def pages_of(page_after: Callable[[Any], Any]) -> Iterator[Any]:
@@ -118,7 +117,7 @@ def documents(tmp_path: Path) -> Path:
         rows = [{"doc_id": one, "text": f"Text {one} of all", "url": f"http://{one}.example:80/x"} for one in ids]
         first = put(store, "ingest", "", shard, rows)
         put(store, "prefilter", "qa", shard, [{"doc_id": ids[0], "tool": "qa"}], inputs=(first.files[0].digest,))
-    return publish(store, None)
+    return snapshot_of(store)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])

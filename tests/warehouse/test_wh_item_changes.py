@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from warehouse.queries.item_changes import (
     ChangeCount,
@@ -13,7 +13,6 @@ from warehouse.queries.item_changes import (
     count_changes,
     evaluated_sides,
 )
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 TIMES = [f"2024-05-0{day}T08:00:00+00:00" for day in range(1, 7)]
@@ -48,7 +47,7 @@ def two_arms(tmp_path: Path) -> tuple[Path, EvaluatedSide, EvaluatedSide]:
     having = [answer(item, right=second, tool=tool) for item, (_, second, tool) in ITEMS.items()]
     evaluated(store, "e2", 1, having, arm="toolformer")
     evaluated(store, "e3", 2, [answer("x", right=True)], arm="toolformer", task="other")  # the first arm has none
-    path = publish(store, None)
+    path = snapshot_of(store)
     sides = {side.arm: side for side in evaluated_sides(path)}
     return path, sides["toolformer-disabled"], sides["toolformer"]
 
@@ -100,7 +99,7 @@ def test_the_newest_evaluation_of_a_benchmark_counts(store: Store) -> None:
     evaluated(store, "e1", 0, [answer("a", right=False)], arm="base")
     evaluated(store, "e2", 1, [answer("a", right=True)], arm="base")
     evaluated(store, "e3", 2, [answer("a", right=True)], arm="base", source="other.json")  # other items
-    path = publish(store, None)
+    path = snapshot_of(store)
     [side] = evaluated_sides(path)
     assert side.evaluations == {("svamp", "s.json"): "e2", ("svamp", "other.json"): "e3"}
     assert count_changes(path, side, side) == [ChangeCount("svamp", "", "right_both", 2)]
@@ -109,7 +108,7 @@ def test_the_newest_evaluation_of_a_benchmark_counts(store: Store) -> None:
 def test_sides_without_a_common_benchmark(store: Store) -> None:
     evaluated(store, "e1", 0, [answer("a", right=False)], arm="base")
     evaluated(store, "e2", 1, [answer("a", right=True)], arm="toolformer", task="other")
-    path = publish(store, None)
+    path = snapshot_of(store)
     one, other = evaluated_sides(path)
     assert count_changes(path, one, other) == []
     assert changed_items(path, one, other, 9) == ((), None)

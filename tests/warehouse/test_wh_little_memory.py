@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from warehouse.errors import SnapshotError
-from warehouse.queries import in_little_memory, open_snapshot, rows, rows_of, stats
-from warehouse.snapshot.publish import publish
+from warehouse.queries import rows, stats
+from warehouse.queries.rows import in_little_memory, open_snapshot, rows_of
 from warehouse.store import Store
 
 LIMIT = "SELECT current_setting('memory_limit') AS held, current_setting('temp_directory') AS folder"
@@ -18,7 +18,7 @@ def snapshot(tmp_path: Path) -> Path:
     store = Store(tmp_path)
     commit = put(store, "score", "qa", "s0", [scored("d0", "qa", 0, 1.0)])
     store.write_run(make_run("r0", [commit.key]))
-    return publish(store, None)
+    return snapshot_of(store)
 
 
 def test_the_limit_holds_inside_the_block_alone(snapshot: Path) -> None:

@@ -35,15 +35,15 @@ def test_it_holds_what_a_catalog_on_duckdb_holds(postgres: str, tmp_path: Path) 
     store = Store(tmp_path / "data")
     filled(store)
     with Catalog(postgres, store=store) as shared, Catalog(tmp_path / "c.duckdb", store=store) as own:
-        assert rows(shared.facts()) == rows(own.facts())
-        assert shared.facts()["commits"].num_rows == 6
-        assert all(table.schema == own.facts()[name].schema for name, table in shared.facts().items())
-        assert shared.reconcile(store) == own.reconcile(store)
-        assert rows(shared.facts()) == rows(own.facts())
-        one = publish(store, shared, tmp_path / "one")
-        other = publish(store, own, tmp_path / "other")
-    sql = "SELECT tool, tau_f, examples, calls FROM yield_by_threshold ORDER BY ALL"
-    assert rows_of(one, sql) == rows_of(other, sql) != []
+        assert rows(shared.facts_of()) == rows(own.facts_of())
+        assert shared.facts_of()["commits"].num_rows == 6
+        assert all(table.schema == own.facts_of()[name].schema for name, table in shared.facts_of().items())
+        shared.reconcile(store)
+        own.reconcile(store)
+        assert rows(shared.facts_of()) == rows(own.facts_of())
+        sql = "SELECT tool, tau_f, examples, calls FROM yield_by_threshold ORDER BY ALL"
+        one, other = (rows_of(publish(store, catalog, anew=True), sql) for catalog in (shared, own))
+    assert one == other != []
 
 
 def test_a_transaction_that_the_server_cuts_begins_again(
@@ -60,30 +60,30 @@ def test_a_transaction_that_the_server_cuts_begins_again(
 
         monkeypatch.setattr(catalog, "_insert", insert_and_cut_once)
         catalog.record([make_commit("score", "qa", "s0", [FILE])])
-        assert catalog.facts()["commits"].num_rows == 1
+        assert catalog.facts_of()["commits"].num_rows == 1
     assert len(cuts) == 1
     assert "it is tried again" in caplog.text
 
 
 def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, store: Store) -> None:
     with Catalog(postgres, store=store) as catalog:
-        empty = catalog.facts()["commits"]
+        empty = catalog.facts_of()["commits"]
         assert (empty.num_rows, empty.schema.field("rows").type) == (0, pa.int64())
         filled(store)
-        assert catalog.facts()["commits"].num_rows == 0
+        assert catalog.facts_of()["commits"].num_rows == 0
         with Catalog(postgres, store=store) as next_flow:
-            assert next_flow.facts()["commits"].num_rows == 6
-        assert catalog.facts()["commits"].num_rows == 6
+            assert next_flow.facts_of()["commits"].num_rows == 6
+        assert catalog.facts_of()["commits"].num_rows == 6
 
 
 def test_data_folders_that_share_a_database_do_not_see_each_other(postgres: str, tmp_path: Path) -> None:
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
     filled(here)
     with Catalog(postgres, store=here) as one, Catalog(postgres, store=there) as other:
-        assert one.facts()["commits"].num_rows == 6
-        assert other.facts()["commits"].num_rows == 0
+        assert one.facts_of()["commits"].num_rows == 6
+        assert other.facts_of()["commits"].num_rows == 0
         other.reconcile(there)
-        assert one.facts()["commits"].num_rows == 6
+        assert one.facts_of()["commits"].num_rows == 6
 
 
 WRITE = """
@@ -117,7 +117,7 @@ def test_reconcile_while_another_writes_and_reads(postgres: str, store: Store) -
         for _ in range(3):
             assert one.reconcile(store)["commits"] == 6
             other.record(store.commits())
-            assert other.facts()["commits"].num_rows == 6
+            assert other.facts_of()["commits"].num_rows == 6
 
 
 def test_a_server_that_is_not_there_is_said_in_one_line_without_the_password(tmp_path: Path) -> None:

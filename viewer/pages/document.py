@@ -1,7 +1,6 @@
 """Read: one document with its calls inline, everything about one of them, and what every stage dropped.
 
-Shown are the calls of a version of C*, or those of the current build, and the call that the URL names even if it was
-dropped. What became of each call is the same as `toolformer explain`'s answer.
+Shown are the calls of a version of C*, or of the current build, and the call that the URL names even if it was dropped.
 """
 
 import itertools

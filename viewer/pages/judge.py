@@ -11,7 +11,7 @@ from toolformer_core.syntax import written_calls
 from viewer.data import ViewedData
 from viewer.query import NotThereError, Query, WrongQueryError
 from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks, standing
-from warehouse.queries import calls_of_documents
+from warehouse.queries.calls import calls_of_documents
 
 _WIDTH = 600  # characters of text around the call
 # verdict -> what the button says, and the key that presses it

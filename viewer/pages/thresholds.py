@@ -28,27 +28,17 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     except (UsageError, WrongQueryError) as exc:  # told beside the sliders, which stay
         problem, what_if, changes = str(exc), current, {}
     before, after = what_if.before, what_if.after
-    comes_after, goes_after = (None if problem else query.place(name, CallKey) for name in ("comes", "goes"))
-    moved, then = viewed.moved(what_if, _ROWS, comes_after, goes_after)
-    names = viewed.names()
-    bins = viewed.histogram()
+    places = {f"{name}_after": None if problem else query.place(name, CallKey) for name in ("comes", "goes")}
+    moved, then = viewed.calls().moved(before, after, _ROWS, **places), viewed.calls().yields(after)
+    names, bins = viewed.names(), viewed.histogram()
     now = {one.tool: one for one in viewed.yields_now()}
-    tools = [
-        {
-            "key": one.tool,
-            "now": now[one.tool],
-            "then": one,
-            "chart": gain_chart(
-                names.get(one.tool, one.tool),
-                [part for part in bins if part.tool == one.tool],
-                {"now": before.tau_f[one.tool], "then": after.tau_f[one.tool]},
-                tool_class(one.tool),
-            ),
-            "bins": [part for part in bins if part.tool == one.tool],
-            **_fields(what_if, one.tool),
-        }
-        for one in then
-    ]
+    tools = []
+    for one in then:
+        tool, own = one.tool, [part for part in bins if part.tool == one.tool]
+        taus = {"now": before.tau_f[tool], "then": after.tau_f[tool]}
+        chart = gain_chart(names.get(tool, tool), own, taus, tool_class(tool))
+        shown = {"key": tool, "now": now[tool], "then": one, "chart": chart, "bins": own}
+        tools.append(shown | _fields(what_if, tool))
     return {
         "problem": problem,
         "notes": what_if.notes,
@@ -72,13 +62,12 @@ def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]
     """Return the thresholds of a query string or a form, and those that are not the current ones, by option."""
     current = viewed.thresholds()
     now = current.before
-    tau_f: dict[str, float] = {}
-    top_k: dict[str, int] = {}
-    tau_s: dict[str, float] = {}
+    tau_f, top_k, tau_s = dict[str, float](), dict[str, int](), dict[str, float]()
     for tool, sampled in current.stored.sampled.items():
-        if (tau := query.number(f"tau.{tool}", -_MAX_TAU, _MAX_TAU)) is not None and tau != now.tau_f[tool]:
-            tau_f[tool] = tau
+        tau = query.number(f"tau.{tool}", -_MAX_TAU, _MAX_TAU)
         k, p = query.whole(f"k.{tool}", 1), query.number(f"p.{tool}", 0, 1)
+        if tau is not None and tau != now.tau_f[tool]:
+            tau_f[tool] = tau
         if k is not None and k != now.top_k.get(tool, sampled["top_k"]):
             top_k[tool] = k
         if p is not None and p != now.tau_s.get(tool, sampled["tau_s"]):

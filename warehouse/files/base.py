@@ -1,8 +1,8 @@
 """The few file operations that the store needs, and how a local folder does them; `remote` has those of URLs.
 
-On a local folder a file appears complete or not at all, and once `put` has returned it survives a power cut (temporary
-name in the same folder -> write -> fsync -> rename -> fsync of the folder). `create` never replaces a file: it names it
-by a hard link. Without hard links it looks first; if two processes then write in the same moment, the later file stays.
+Locally a file appears complete or not at all, and once `put` has returned it survives a power cut (temporary name in
+the same folder, write, fsync, rename, fsync of the folder). `create` names a file by a hard link and so never replaces
+one; without hard links it looks first, and of two processes that write in the same moment the later file stays.
 """
 
 import contextlib

@@ -22,7 +22,6 @@ from warehouse.errors import CatalogError, LockHeldError, error_line
 from warehouse.files.folders import make_folder
 
 _POLL_S = 0.2  # between two attempts
-_NOTE_BYTES = 4096  # more than a holder's note has
 _COMMAND_CHARS = 300
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")  # in a URL among a command's arguments
 
@@ -50,31 +49,20 @@ class FileLock:
         try:
             make_folder(self.path.absolute().parent)
             self.path.touch(0o644)  # `filelock` would let everybody write to it whom the umask does not exclude
-            self._acquire(wait_s, on_wait)
+            try:
+                self._lock.acquire(timeout=0)
+            except filelock.Timeout:
+                if on_wait is not None and wait_s > 0:
+                    on_wait(self._held_error())
+                self._lock.acquire(timeout=wait_s)
         except filelock.Timeout as exc:
             raise self._held_error() from exc
         except OSError as exc:
             raise CatalogError(f"cannot make the lock file {path}: {error_line(exc)}") from exc
 
-    def _acquire(self, wait_s: float, on_wait: Callable[[LockHeldError], None] | None) -> None:
-        attempts = 0
-
-        def after_attempt() -> bool:
-            """Call `on_wait` once the holder is known, or at the second attempt: its note may not be written yet."""
-            nonlocal attempts, on_wait
-            attempts += 1
-            error = self._held_error()
-            if on_wait is not None and (error.pid or attempts > 1):
-                on_wait(error)
-                on_wait = None
-            return False  # do not give up
-
-        self._lock.acquire(timeout=wait_s, cancel_check=after_attempt if wait_s > 0 else None)
-
     def _held_error(self) -> LockHeldError:
         try:
-            with self.path.open("rb") as stream:
-                note = orjson.loads(stream.read(_NOTE_BYTES))
+            note = orjson.loads(self.path.read_bytes())
             holder = int(note["pid"]), str(note["host"]), str(note["since"]), str(note["command"])
         except (KeyError, OSError, TypeError, ValueError):
             holder = 0, "", "", ""

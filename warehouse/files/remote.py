@@ -1,8 +1,8 @@
 """The store's file operations on anything that `pyarrow.fs` reaches, and which operations a path or a URL needs.
 
-Object stores write an object in one piece. On S3 `create` puts it on the condition that there is none
-(`If-None-Match: *`), which Arrow does not offer and botocore does (the extra `s3`). Elsewhere it looks first; if two
-processes write in the same moment, the later file stays.
+Object stores write an object in one piece. On S3 `create` puts it on the condition that there is none, which botocore
+can do (the extra `s3`) and Arrow cannot. Elsewhere it looks first; of two processes that write in the same moment, the
+later file stays.
 """
 
 import importlib.util

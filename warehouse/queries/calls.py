@@ -1,7 +1,7 @@
 """Queries on calls: the best ones with the text around them, and how much the calls of each tool gain."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,10 +89,8 @@ def nearest_call(path: str | Path, tool: str, gain: float) -> Sample | None:
 
 def gain_histogram(path: str | Path) -> list[GainBin]:
     """Return how many scored calls, kept or not, gain how much: by tool, all its bins in rising order."""
-    return [
-        GainBin(**row)
-        for row in rows_of(path, _SQL["gains"].format(_BINNED), {"low": _LOW, "high": _HIGH, "width": _BIN})
-    ]
+    bounds = {"low": _LOW, "high": _HIGH, "width": _BIN}
+    return [GainBin(**row) for row in rows_of(path, _SQL["gains"].format(_BINNED), bounds)]
 
 
 def calls_with_text(
@@ -105,7 +103,7 @@ def calls_with_text(
     """
     if not picked:
         return ()
-    slots = rows_in(connection, _SQL["preceding_tools"], {"slots": _slots(picked)})
+    slots = rows_in(connection, _SQL["preceding_tools"], {"slots": [row["slot"] for row in picked]})
     chains = {row["slot"] for row in slots if row["preceding_tools"]}
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for table, chained in (("scored", False), ("chain_scored", True)):
@@ -113,23 +111,18 @@ def calls_with_text(
         for row in _scored_rows(connection, table, own) if own else ():
             found[row.pop("slot"), row.pop("doc"), row["position"]] = row
     texts = _texts(connection, sorted({row["doc_id"] for row in found.values()}))
-    samples = []
-    for row in picked:
-        call = found.get((row["slot"], row["doc"], row["position"]))
-        if call is None:
-            raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
-        samples.append(_sample(call, texts, width))
-    return tuple(samples)
-
-
-def _slots(picked: Iterable[Mapping[str, Any]]) -> list[int]:
-    return sorted({row["slot"] for row in picked})
+    keys = [(row["slot"], row["doc"], row["position"]) for row in picked]
+    if not found.keys() >= set(keys):
+        raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
+    return tuple(_sample(found[key], texts, width) for key in keys)
 
 
 def _scored_rows(
     connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    relation = files_sql(connection, table, _SQL["files_of_slots"], {"slots": _slots(picked), "table": table})
+    relation = files_sql(
+        connection, table, _SQL["files_of_slots"], {"slots": [row["slot"] for row in picked], "table": table}
+    )
     tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
     if table == "chain_scored":
         tools, front, order = "[one.tool FOR one IN s.preceding_calls]", ", preceding_calls", CHAIN_PRECEDENCE

@@ -1,7 +1,7 @@
 """Finding documents, a page at a time: by words, host, date, length, tool, gain, and by where something was dropped.
 
-Documents are looked at file by file, in the order of the files' names. A search ends with its page or when its time is
-over, and says after which document it goes on, however rare what is sought is.
+They are looked at file by file, in the order of names. A search ends with its page or when its time is over, and says
+where it goes on.
 """
 
 import itertools
@@ -31,6 +31,13 @@ DROP_STAGES = {
     "prefilter": ("prefiltered",),
     "sample": ("sampled",),
     "execute": ("executed", "sampled", "prefiltered"),
+}
+_SIMPLE = {  # conditions on a document, by the field of the filter
+    "host": f"{HOST} = lower($host) OR ends_with({HOST}, '.' || lower($host))",
+    "since": "d.created >= $since",
+    "until": "d.created <= $until OR starts_with(d.created, $until)",
+    "shortest": "length(d.text) >= $shortest",
+    "longest": "length(d.text) <= $longest",
 }
 _LAST = chr(0x10FFFF)  # sorts after every id
 _NEXT = "\x01"  # a name with this after it is followed by the same names as the name itself
@@ -86,10 +93,12 @@ class _Part(NamedTuple):
     files: dict[str, list[str]]
 
 
-class _Condition(NamedTuple):
-    sql: str
-    tables: tuple[str, ...] = ()
-    parameters: dict[str, Any] = {}  # noqa: RUF012 - nothing writes into it
+class _Conditions(NamedTuple):
+    """Conditions on a document `d` and its example `e`, the tables that they read, and their parameters."""
+
+    sql: list[str]
+    tables: set[str]
+    parameters: dict[str, Any]
 
 
 def find_documents(
@@ -101,7 +110,7 @@ def find_documents(
     found: list[tuple[DocumentKey, FoundDocument]] = []
     searched = ""
     with open_snapshot(path) as connection:
-        for part in _parts(connection, wanted, _first_name(after)):
+        for part in _parts(connection, wanted, after):
             if searched and time.monotonic() > ends:
                 return DocumentPage(tuple(one for _, one in found), DocumentKey(searched, _LAST), False)
             begin = after.doc_id if after is not None and part.name == after.name else ""
@@ -122,15 +131,9 @@ def example_of(path: str | Path, dataset: str, version: str, doc_id: str) -> dic
     return rows[0] if rows else None
 
 
-def _first_name(after: DocumentKey | None) -> str:
-    """Return the name from which files are searched: a file that was searched to its end is not searched again."""
-    if after is None:
-        return ""
-    return after.name + _NEXT if after.doc_id == _LAST else after.name
-
-
-def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, first: str) -> Iterator[_Part]:
+def _parts(connection: duckdb.DuckDBPyConnection, wanted: DocumentFilter, after: DocumentKey | None) -> Iterator[_Part]:
     root = data_root(connection)
+    first = "" if after is None else after.name + (_NEXT if after.doc_id == _LAST else "")  # searched to its end
     sql, version = _SQL["current"], {}
     if wanted.version:
         sql, version = _SQL["of_version"], {"dataset": wanted.dataset, "version": wanted.version}
@@ -149,76 +152,63 @@ def _search(
     connection: duckdb.DuckDBPyConnection,
     part: _Part,
     wanted: DocumentFilter,
-    conditions: list[_Condition],
+    conditions: _Conditions,
     begin: str,
     limit: int,
 ) -> Iterator[FoundDocument]:
-    tables = {table for condition in conditions for table in condition.tables} | {"examples"}
-    if not tables - {"examples"} <= part.files.keys():
+    if not conditions.tables <= part.files.keys():
         return  # nothing was sampled, executed or scored there
-    relations = {table: f"FROM {parquet_sql(part.files[table])}" for table in tables & part.files.keys()}
-    relations.setdefault("examples", _SQL["no_examples"])
-    columns = "doc_id, text, url, created"
+    tables = {*conditions.tables, "examples"} & part.files.keys()
+    relations = {"examples": _SQL["no_examples"]}
+    relations |= {table: f"FROM {parquet_sql(part.files[table])}" for table in tables}
+    # of a version, documents whose files are gone are made from the examples
     relations["documents"] = (
-        f"SELECT {columns} FROM {parquet_sql(part.files['documents'])}"
+        f"SELECT doc_id, text, url, created FROM {parquet_sql(part.files['documents'])}"
         if "documents" in part.files
         else "SELECT doc_id, text, NULL::VARCHAR AS url, NULL::VARCHAR AS created FROM examples"
     )
-    ordered = sorted(relations.items(), key=lambda item: item[0] == "documents")  # which may be made from examples
-    words = _words(wanted.text)
-    at = f"greatest(strpos(lower(d.text), lower($word0)) - {_BEFORE_CHARS}, 1)" if words else "1"
+    at = f"greatest(strpos(lower(d.text), lower($word0)) - {_BEFORE_CHARS}, 1)" if _words(wanted.text) else "1"
     sql = f"""
-WITH {", ".join(f"{name} AS ({relation})" for name, relation in ordered)}
+WITH {", ".join(f"{name} AS ({relation})" for name, relation in relations.items())}
 SELECT d.doc_id, substring(d.text, {at}, {_BEGIN_CHARS}) AS text, {at} > 1 AS cut, length(d.text) AS characters, d.url,
        d.created, coalesce(list_transform(e.calls, lambda call: call.tool), []) AS tools
 FROM documents AS d {"JOIN" if wanted.version else "LEFT JOIN"} examples AS e USING (doc_id)
-WHERE d.doc_id > $begin {"".join(f"AND ({condition.sql}) " for condition in conditions)}
+WHERE d.doc_id > $begin {"".join(f"AND ({condition}) " for condition in conditions.sql)}
 ORDER BY d.doc_id LIMIT $limit"""
-    parameters: dict[str, Any] = {"begin": begin, "limit": limit}
-    for condition in conditions:
-        parameters |= condition.parameters
-    for row in rows_in(connection, sql, parameters):
+    for row in rows_in(connection, sql, {"begin": begin, "limit": limit, **conditions.parameters}):
         yield FoundDocument(**{**row, "tools": tuple(row["tools"])})
 
 
-def _conditions(wanted: DocumentFilter) -> list[_Condition]:
-    out = [
-        _Condition(f"contains(lower(d.text), lower($word{number}))", (), {f"word{number}": word})
-        for number, word in enumerate(_words(wanted.text))
-    ]
-    simple = {
-        "host": f"{HOST} = lower($host) OR ends_with({HOST}, '.' || lower($host))",
-        "since": "d.created >= $since",
-        "until": "d.created <= $until OR starts_with(d.created, $until)",
-        "shortest": "length(d.text) >= $shortest",
-        "longest": "length(d.text) <= $longest",
-    }
-    for name, sql in simple.items():
+def _conditions(wanted: DocumentFilter) -> _Conditions:
+    given: dict[str, Any] = {f"word{number}": word for number, word in enumerate(_words(wanted.text))}
+    sql, tables = [f"contains(lower(d.text), lower(${word}))" for word in given], set[str]()
+    for name, condition in _SIMPLE.items():
         if (value := getattr(wanted, name)) not in (None, ""):
-            out.append(_Condition(sql, (), {name: value}))
+            sql.append(condition)
+            given[name] = value
     if wanted.kept and not wanted.version:
-        out.append(_Condition("e.doc_id IS NOT NULL"))
-    tool = {"tool": wanted.tool} if wanted.tool else {}
+        sql.append("e.doc_id IS NOT NULL")
+    if wanted.tool:
+        given["tool"] = wanted.tool
     own_tool = "tool = $tool" if wanted.tool else "true"
     gains = {name: value for name, value in (("low", wanted.low), ("high", wanted.high)) if value is not None}
     if gains:
-        bounds = " AND ".join({"low": "gain >= $low", "high": "gain < $high"}[name] for name in gains)
-        parameters = {**gains, **tool}
+        given |= gains
+        of_gain = " AND ".join([*({"low": "gain >= $low", "high": "gain < $high"}[name] for name in gains), own_tool])
         if wanted.kept or wanted.version:
-            kept = f"FROM (SELECT unnest(e.calls, max_depth := 2)) WHERE {bounds} AND {own_tool}"
-            out.append(_Condition(f"EXISTS ({kept})", (), parameters))
+            sql.append(f"EXISTS (FROM (SELECT unnest(e.calls, max_depth := 2)) WHERE {of_gain})")
         else:
-            scored = f"SELECT doc_id FROM scored WHERE {MEASURED} AND {bounds} AND {own_tool}"
-            out.append(_Condition(f"d.doc_id IN ({scored})", ("scored",), parameters))
+            sql.append(f"d.doc_id IN (SELECT doc_id FROM scored WHERE {MEASURED} AND {of_gain})")
+            tables.add("scored")
     if wanted.stage:
-        if wanted.stage not in DROP_STAGES:
-            raise ValueError(f"reasons are searched in {', '.join(DROP_STAGES)}, not in {wanted.stage!r}")
-        tables = DROP_STAGES[wanted.stage]
-        dropped = _SQL[f"dropped_by_{wanted.stage}"].format(tool=own_tool.replace("tool =", f"{tables[0]}.tool ="))
-        out.append(_Condition(f"d.doc_id IN ({dropped})", tables, {"reason": wanted.reason, **tool}))
-    if tool and not gains and not wanted.stage:
-        out.append(_Condition("list_contains(list_transform(e.calls, lambda call: call.tool), $tool)", (), tool))
-    return out
+        given["reason"] = wanted.reason
+        first, *_ = own_tables = DROP_STAGES[wanted.stage]
+        dropped = _SQL[f"dropped_by_{wanted.stage}"].format(tool=own_tool.replace("tool =", f"{first}.tool ="))
+        sql.append(f"d.doc_id IN ({dropped})")
+        tables.update(own_tables)
+    if wanted.tool and not gains and not wanted.stage:
+        sql.append("list_contains(list_transform(e.calls, lambda call: call.tool), $tool)")
+    return _Conditions(sql, tables, given)
 
 
 def _words(text: str) -> list[str]:

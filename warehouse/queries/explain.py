@@ -1,7 +1,6 @@
 """Everything about one document, found quickly among any number of documents, as it is stored.
 
-The snapshot's index says which file contains a document, and so which shard's files are opened. Every query raises
-`SnapshotError` if there is no snapshot, or if data that it refers to is gone.
+The snapshot's index says which file contains a document, and so which shard's files are opened.
 """
 
 import json
@@ -74,7 +73,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
             files.setdefault(row["table_name"], []).append(f"{root}/{row['path']}")
             if row["table_name"] == "examples":
                 assembled = json.loads(row["config"])
-        document = _of_table(connection, files, "documents", _SQL["documents"], doc_id)
+        document, *_ = _of_table(connection, files, "documents", _SQL["documents"], doc_id)
         parts: dict[str, Any] = {name: tuple(_of_table(connection, files, name, _SQL[name], doc_id)) for name in _PARTS}
         for name, sql in _CHAIN_PARTS.items():
             rows = _of_table(connection, files, f"chain_{name}", sql, doc_id)
@@ -83,7 +82,7 @@ def explain(path: str | Path, doc_id: str) -> Explanation:
         near = rows_in(connection, _SQL["like"], {"doc_id": doc_id})
         datasets = _datasets(connection, root, own["digest"], doc_id)
     return Explanation(
-        document[0] if document else None,
+        document,
         own["shard"] or "",
         **parts,
         assembled=assembled,
@@ -104,20 +103,15 @@ def _of_table(
 
 
 def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_id: str) -> list[dict[str, Any]]:
-    columns = [row["column_name"] for row in rows_in(connection, f"DESCRIBE FROM {parquet_sql(paths)}")]
-    if "doc_id" not in columns:
+    relation = parquet_sql(paths)
+    if all(row["column_name"] != "doc_id" for row in rows_in(connection, f"DESCRIBE FROM {relation}")):
         return []
-    selected = ", ".join(f'"{name}"' for name in columns if name not in ("file_index", "file_row_number", "filename"))
-    sql = f"SELECT {selected} FROM {parquet_sql(paths)} WHERE doc_id = $doc_id"
-    return rows_in(connection, sql, {"doc_id": doc_id})
+    return rows_in(connection, f"FROM {relation} WHERE doc_id = $doc_id", {"doc_id": doc_id})
 
 
 def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc_id: str) -> tuple[dict[str, Any], ...]:
     files = rows_in(connection, _SQL["in_datasets"], {"digest": digest})
-    if "://" in root:
-        there = {row["path"] for row in rows_in(connection, "SELECT path FROM facts.version_files")}
-    else:
-        there = {row["path"] for row in files if Path(root, row["path"]).is_file()}
+    there = {row["path"] for row in rows_in(connection, "SELECT path FROM facts.version_files")}
     paths = sorted({row["path"] for row in files} & there)
     if not paths:
         return ()

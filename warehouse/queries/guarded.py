@@ -1,8 +1,8 @@
 """A user's own query on the published snapshot: it only reads, only in the data folder, and within bounds.
 
-DuckDB opens the snapshot read-only. Besides, it may open files below the data folder, where the views read; after that
-no setting can be changed. As it could still write files there (COPY TO), only statements that return rows are accepted.
-A query that takes too long is interrupted; one that needs too much memory fails, as nothing is spilled to disk.
+DuckDB opens the snapshot read-only and files below the data folder, where the views read; after that no setting can be
+changed. As it could still write there (COPY TO), only statements that return rows are accepted. A query that takes too
+long is interrupted; one that needs too much memory fails, as nothing is spilled to disk.
 """
 
 import glob

@@ -1,8 +1,7 @@
 """Two evaluated models, item by item: which items are right under both, turned right, turned wrong, or stay wrong.
 
-Compared are the items of the benchmarks (task and source) that both sides have, from completed runs; of several
-evaluations of one benchmark the newest counts. The tool of an item is the one that the second side called, else the
-one that the first called, else "".
+Compared are the items of the benchmarks (task and source) that both sides have, of each the newest completed run's. An
+item's tool is the one that the second side called, else the one that the first called, else "".
 """
 
 from collections.abc import Iterable, Mapping
@@ -83,8 +82,6 @@ def evaluated_sides(path: str | Path) -> list[EvaluatedSide]:
 def count_changes(path: str | Path, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
     """Return how many items of each task and tool have which change, by task, tool and change."""
     evaluations = _evaluations(first, second)
-    if evaluations is None:
-        return []
     with open_snapshot(path) as connection:
         sql = _SQL["counts"].format(pairs=_SQL["pairs"].format(_predictions(connection, evaluations)))
         return [ChangeCount(**row) for row in rows_in(connection, sql, evaluations)]
@@ -106,39 +103,24 @@ def changed_items(
     Items are of the task ("": of all) and of the tool (None: of all; "": without a call).
     """
     evaluations = _evaluations(first, second)
-    if evaluations is None:
-        return (), None
-    place = after or ItemPlace("", "", "")
-    wanted = {
-        "task": task,
-        "tool": tool,
-        "changes": list(changes),
-        "after_task": place.task,
-        "after_source": place.source,
-        "item": None if after is None else place.item_id,
-        "limit": n + 1,
-    }
+    place = dict(zip(("after_task", "after_source", "item"), after or (None,) * 3, strict=True))
+    wanted = {"task": task, "tool": tool, "changes": list(changes), **place, "limit": n + 1}
     with open_snapshot(path) as connection:
         predictions = _predictions(connection, evaluations)
         sql = _SQL["page"].format(pairs=_SQL["pairs"].format(predictions))
         listed = rows_in(connection, sql, {**evaluations, **wanted})
         page = listed[:n]
-        picked = {
-            "picked_tasks": [row["task"] for row in page],
-            "picked_sources": [row["source"] for row in page],
-            "items": [row["item_id"] for row in page],
-        }
+        columns = {"picked_tasks": "task", "picked_sources": "source", "items": "item_id"}
+        picked = {name: [row[column] for row in page] for name, column in columns.items()}
         rows = rows_in(connection, _SQL["texts"].format(predictions), {**evaluations, **picked}) if page else []
     texts = {_place(row): row for row in rows}
     items = tuple(_item(row, texts[_place(row)]) for row in page)
     return items, items[-1].place if len(listed) > n else None
 
 
-def _evaluations(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any] | None:
-    """Return the evaluations of the benchmarks that both sides have; None if there are none."""
+def _evaluations(first: EvaluatedSide, second: EvaluatedSide) -> dict[str, Any]:
+    """Return the evaluations of the benchmarks that both sides have."""
     shared = sorted(first.evaluations.keys() & second.evaluations.keys())
-    if not shared:
-        return None
     return {
         "evaluations": [side.evaluations[one] for side in (first, second) for one in shared],
         "tasks": [task for task, _ in shared] * 2,

@@ -27,38 +27,33 @@ _limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  
 def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
     """Have queries of this thread take little memory while this block runs, and write what is more to a folder.
 
-    With a million documents the yields took 390 MB, which no other part of a build needs; with 75 MB they take two to
-    three times as long.
-
     Args:
         limit: the memory of a connection.
         folder: None: a new one, which goes with this block. A process that opens one snapshot in several threads names
             a folder that stays: DuckDB has one for all connections to a file.
     """
-    with contextlib.ExitStack() as stack:
-        spills = folder or stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True)
-        )
-        stack.callback(_limit.reset, _limit.set((limit, str(spills))))
-        yield
+    with tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True) as own:
+        token = _limit.set((limit, str(folder or own)))
+        try:
+            yield
+        finally:
+            _limit.reset(token)
 
 
 def open_snapshot(path: str | Path) -> duckdb.DuckDBPyConnection:
     """Open the snapshot read-only, or raise a SnapshotError; the caller closes it. Files on a URL are read lazily."""
-    # DuckDB 2.0.0 opens the path three times: for the kind of file, for its headers, and for its blocks. If the file is
-    # replaced in between, it reads the blocks of one by the headers of the other: it fails ("No more data remaining in
-    # MetadataReader", "Could not read enough bytes"), or might take wrong blocks for right ones.
+    # DuckDB 2.0.0 opens the path three times. If the file is replaced in between, it reads the blocks of one by the
+    # headers of the other: it fails ("No more data remaining in MetadataReader"), or might take wrong blocks for right.
     for _ in range(_ATTEMPTS):
-        before = _identity(path)
-        if before is None:
+        if (before := snapshot_identity(path)) is None:
             raise SnapshotError(f"there is no snapshot at {path} yet; build a dataset, or reconcile")
         try:
             connection = duckdb.connect(str(path), read_only=True)
-            if _identity(path) == before:
+            if snapshot_identity(path) == before:
                 return _set_up(connection)
             connection.close()
         except duckdb.Error as exc:
-            if _identity(path) == before:
+            if snapshot_identity(path) == before:
                 raise SnapshotError(f"cannot open the snapshot {path}: {_remedy(exc, path)}") from exc
     raise SnapshotError(f"the snapshot {path} was replaced at each of {_ATTEMPTS} attempts to open it")
 
@@ -79,7 +74,8 @@ def _remedy(exc: duckdb.Error, path: str | Path) -> str:
     return f"{program} may write to it; close it there, and open it with duckdb -readonly {path}"
 
 
-def _identity(path: str | Path) -> tuple[int, int] | None:
+def snapshot_identity(path: str | Path) -> tuple[int, int] | None:
+    """Return what tells one published snapshot from another; None: there is none."""
     try:
         stat = Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -162,8 +158,6 @@ def _fetched(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> 
 
 
 def _is_of_another_version(connection: duckdb.DuckDBPyConnection) -> bool:
-    try:
-        row = connection.execute("SELECT value FROM facts.about WHERE name = 'index'").fetchone()
-    except duckdb.Error:  # it has no such table
-        return True
-    return row != (FORMAT,)
+    with contextlib.suppress(duckdb.Error):  # it has no such table
+        return connection.execute("SELECT value FROM facts.about WHERE name = 'index'").fetchone() != (FORMAT,)
+    return True

@@ -1,16 +1,15 @@
-"""The snapshot's index: small tables that say what a threshold yields and where a document is (listed in the README).
+"""The snapshot's index: small tables that say what a threshold yields and where a document is (see the README).
 
-Rows of `facts.gains` stand by document, position and precedence, as `call_filter` takes them, and refer to documents by
-64-bit hashes. `alike` is one of the input and the calls in front; it is null where no other call of the slot and
-document has the same. `rank` (0 is the document's first; null if the draws are not known) and `log_p` are those of the
-position, which of a chain is that of its first call. A slot's `tool` is that of a chain's last call. Tables are made
-shard by shard, in little memory, of those shards whose commits changed.
+Rows of `facts.gains` stand by document (a hash), position and precedence, as `call_filter` takes them. `alike` is a
+hash of the input and the calls in front, null where no other call of the slot and document has it; `rank` (null:
+unknown) and `log_p` are those of the position, of a chain its first call's. A slot's `tool` is that of a chain's last
+call.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,10 +158,10 @@ def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Tab
     if single:
         files = parquet_sql(store.locate(source.path) for source in single)
         parts.append(f"""
-SELECT $slots[file_index::BIGINT + 1] AS slot, doc_id, tool, tool AS opener, "position", gain, log_p, input, response,
+SELECT {_slots_of(single)} AS slot, doc_id, tool, tool AS opener, "position", gain, log_p, input, response,
        window_end, [] AS preceding_calls FROM {files} WHERE {RULES}""")
-        bins.append(_binned("slots", files))
-    with connect(store, {"memory_limit": _MEMORY}) as reader:
+        bins.append(_binned(single, files))
+    with connect(store, _MEMORY) as reader:
         if chains:
             files = parquet_sql(store.locate(source.path) for source in chains)
             reader.register("_of_chains", _chain_slots(reader, files, chains, slots))
@@ -178,12 +177,10 @@ FROM (FROM ({scored}) WHERE {RULES}) AS c
 JOIN _of_chains AS o ON o.file = c.file_index AND o.preceding_tools = c.preceding_tools
 LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.preceding_tools[1] AND l."position" = c."position"
 """)
-            bins.append(_binned("chain_slots", files))
-        given = {"slots": [source.slot for source in single], "chain_slots": [source.slot for source in chains]}
-        sql = _gains_sql(" UNION ALL BY NAME ".join(f"({part})" for part in parts), ranks)
-        gains = reader.sql(sql, params=_used(given, sql)).to_arrow_table().cast(_GAINS)
-        sql = f"{' UNION ALL '.join(bins)} ORDER BY ALL"
-        return gains, reader.sql(sql, params=_used(given, sql)).to_arrow_table().cast(_BINS)
+            bins.append(_binned(chains, files))
+        gains = reader.sql(_gains_sql(" UNION ALL BY NAME ".join(f"({part})" for part in parts), ranks))
+        counts = reader.sql(f"{' UNION ALL '.join(bins)} ORDER BY ALL")
+        return gains.to_arrow_table().cast(_GAINS), counts.to_arrow_table().cast(_BINS)
 
 
 def _gains_sql(calls: str, ranks: str) -> str:
@@ -199,10 +196,14 @@ SELECT slot, hash(doc_id) AS doc, "position", gain, log_p, "rank",
 FROM calls LEFT JOIN ({ranks}) USING (doc_id, opener, "position") ORDER BY doc, "position", {CHAIN_PRECEDENCE}"""
 
 
-def _binned(slots: str, files: str) -> str:
-    """Return the query for the rows of `gain_bins` of some files; the parameter `slots` has a slot for each."""
+def _slots_of(sources: Sequence[_Source]) -> str:
+    return f"{[source.slot for source in sources]}[file_index::BIGINT + 1]::INTEGER"
+
+
+def _binned(sources: Sequence[_Source], files: str) -> str:
+    """Return the query for the rows of `gain_bins` of some files."""
     return f"""
-SELECT ${slots}[file_index::BIGINT + 1]::INTEGER AS slot,
+SELECT {_slots_of(sources)} AS slot,
        least(greatest(floor(gain / {BIN_NATS}), -{_LAST_BIN}), {_LAST_BIN})::SMALLINT AS bin, count(*) AS calls
 FROM {files} WHERE {MEASURED} GROUP BY ALL"""
 
@@ -213,19 +214,14 @@ def _chain_slots(reader: duckdb.DuckDBPyConnection, files: str, chains: Sequence
     return table_of(columns("file int?, preceding_tools text[]?, slot int32?"), rows)
 
 
-def _used(given: Mapping[str, Any], sql: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if f"${name}[" in sql}
-
-
 def _read_intact(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Table, pa.Table, set[int]]:
-    intact, unreadable = [], set()
+    unreadable = set()
     for source in batch:
         try:
             _read(store, [source], slots)
         except duckdb.Error:
             unreadable.add(source.slot)
-        else:
-            intact.append(source)
+    intact = [source for source in batch if source.slot not in unreadable]
     tables = _read(store, intact, slots) if intact else (_GAINS.empty_table(), _BINS.empty_table())
     return *tables, unreadable
 
@@ -238,28 +234,30 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -
 def _update_document_locations(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Make `facts.document_files` and `facts.document_locations` those of the current files of documents.
 
-    Documents of new files are appended, sorted among themselves. Once there are more appended documents than sorted
-    ones, all are sorted again: finding an id reads few rows, and each id is written a few times at most.
+    Documents of new files are appended, sorted among themselves; once these are more than the others, all are sorted.
     """
     for name in ("document_tables", "current_files", "remove_gone"):
         connection.execute(_SQL[name])
     new: list[tuple[int, str]] = sorted(connection.execute(_SQL["add_files"]).fetchall())
     if not new:
         return
-    [(before,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
+    before = _documents(connection)
     documents = parquet_sql(store.locate(path) for _, path in new)
     sql = f"SELECT doc_id, $files[file_index::BIGINT + 1]::INTEGER AS file FROM {documents} ORDER BY ALL"
-    with connect(store, {"memory_limit": _MEMORY}) as reader:
+    with connect(store, _MEMORY) as reader:
         for batch in reader.sql(sql, params={"files": [number for number, _ in new]}).to_arrow_reader(_DOCUMENTS):
             _insert(connection, "document_locations", pa.Table.from_batches([batch]))
-    [(after,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
-    name = "sorted locations"
-    known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = $name", {"name": name}).fetchall()
+    after = _documents(connection)
+    known = connection.execute("SELECT value::BIGINT FROM facts.about WHERE name = 'sorted locations'").fetchall()
     in_order = known[0][0] if known else 0  # rows from the beginning
-    if not before:
-        in_order = after
-    elif after - in_order > max(in_order, _UNSORTED):
+    if before and after - in_order <= max(in_order, _UNSORTED):
+        return
+    if before:
         connection.execute(_SQL["sort"])
-        in_order = after
-    connection.execute("DELETE FROM facts.about WHERE name = $name", {"name": name})
-    connection.execute("INSERT INTO facts.about VALUES ($name, $rows)", {"name": name, "rows": str(in_order)})
+    connection.execute("DELETE FROM facts.about WHERE name = 'sorted locations'")
+    connection.execute("INSERT INTO facts.about VALUES ('sorted locations', $rows)", {"rows": str(after)})
+
+
+def _documents(connection: duckdb.DuckDBPyConnection) -> int:
+    [(documents,)] = connection.execute("SELECT count(*) FROM facts.document_locations").fetchall()
+    return int(documents)

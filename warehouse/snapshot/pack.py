@@ -1,7 +1,7 @@
 """The snapshot as one self-contained file: the data that it refers to is copied, and no path of this machine remains.
 
-It is written table by table, in bounded memory, and named once all its views could be opened. The tables that only
-refer to files are left out: `toolformer explain` and `what-if` need the data folder.
+It is written table by table, in bounded memory, and named once all its views could be opened. Tables that only refer to
+files are left out: `toolformer explain` and `what-if` need the data folder.
 """
 
 import re

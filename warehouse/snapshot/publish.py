@@ -1,33 +1,28 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
 Small tables are copied into it (schema `facts`); the big tables are views over the Parquet files of the current
-commits, by absolute path or URL. A new snapshot is a copy of the last one to which the changes are applied, so that it
-costs what changed; if there is none, if another version of this program wrote it, or with `anew`, they are applied to
-an empty file, with the same result.
+commits. A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed; if
+there is none that fits, they are applied to an empty file, with the same result.
 """
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from warehouse.catalog import Catalog
 from warehouse.commits import DataFile
 from warehouse.errors import SnapshotError, error_line
-from warehouse.facts import METADATA, Facts, facts_from_records
 from warehouse.files.base import remove_database, replace_file, temporary_beside
 from warehouse.files.folders import make_folder, make_private, private_mode
 from warehouse.records import certificates_table, prompts_table, trainings_table
 from warehouse.schema import STAGES, columns, table_of
 from warehouse.snapshot import views
-from warehouse.snapshot.changes import FactsSource, RecordedFacts, apply_changes
+from warehouse.snapshot.changes import apply_changes
 from warehouse.snapshot.index import FORMAT, update_index
 from warehouse.snapshot.relations import execute_with
 from warehouse.snapshot.remote import register_files
@@ -37,8 +32,7 @@ from warehouse.store import Store
 SNAPSHOT = "warehouse.duckdb"
 _BLOCK_BYTES = 16_384  # DuckDB's least: of 262,144, its default, small tables would leave most unused in every copy
 _MANY_BLOCKS = 256  # a file of fewer may be mostly unused
-_FEW = 256  # files at most that are looked at one by one
-_LISTED_SHARE = 0.05  # of all files; if more are to be checked, listing all is cheaper
+_FEW, _LISTED_SHARE = 256, 0.05  # files that are looked at one by one; of more than a share of all, listing is cheaper
 
 _CHECKED = """
 CREATE OR REPLACE TEMP TABLE checked AS
@@ -47,19 +41,10 @@ FROM facts.files AS f JOIN facts.commits AS c USING (commit_id)
 WHERE {} OR commit_id IN (FROM new_commits) OR commit_id IN (FROM facts.broken)"""
 
 
-def publish(
-    store: Store,
-    catalog: Catalog | None,
-    root: str | Path | None = None,
-    *,
-    recheck: bool = True,
-    anew: bool = False,
-) -> Path:
-    """Write `warehouse.duckdb` into a local folder, replacing the last snapshot in one step; return its path.
+def publish(store: Store, catalog: Catalog, *, recheck: bool = True, anew: bool = False) -> Path:
+    """Write `warehouse.duckdb` into the local folder, replacing the last snapshot in one step; return its path.
 
     Args:
-        catalog: whose facts are copied; None: read the store's commits instead.
-        root: the folder; default: the data folder, which must then be local.
         recheck: check whether every data file is still as its commit says; False: only those of commits that the last
             snapshot does not show, so that the work of a refresh does not grow with everything that was ever written.
         anew: take nothing from the last snapshot.
@@ -67,14 +52,11 @@ def publish(
     Raises:
         SnapshotError, CatalogError: the snapshot could not be written, or the catalog not be read; the last one stays.
     """
-    if root is None and not store.is_local:
-        raise SnapshotError(f"{store.root} is not local: choose a local folder for the snapshot")
-    target = Path(store.root if root is None else root).absolute() / SNAPSHOT
-    source = catalog or RecordedFacts(facts_from_records(store.commits(), store.runs(), store.datasets()))
+    target = store.local_folder / SNAPSHOT
     temporary = temporary_beside(target)
     try:
         make_folder(target.parent)
-        _write_readable(temporary, store, source, None if anew else target, recheck)
+        _write_readable(temporary, store, catalog, None if anew else target, recheck)
         replace_file(temporary, target, private_mode(target.parent) & 0o444)  # nobody writes to it
     except (OSError, duckdb.Error) as exc:
         raise SnapshotError(f"cannot publish {target}: {error_line(exc)}") from exc
@@ -95,85 +77,43 @@ def run_snapshot(store: Store, catalog: Catalog, run_id: str) -> Iterator[Path]:
         stack.callback(remove_database, temporary)
         try:
             make_folder(temporary.parent)
-            _write_readable(temporary, store, _FactsOfRun(catalog, run_id), published, False)
+            _write_readable(temporary, store, catalog, published, False, run_id)
         except (OSError, duckdb.Error) as exc:
-            problem = f"cannot write a snapshot of run {run_id} beside {published}: {error_line(exc)}"
-            raise SnapshotError(problem) from exc
+            raise SnapshotError(f"cannot write a snapshot of run {run_id}: {error_line(exc)}") from exc
         yield temporary
 
 
-@dataclass(frozen=True, slots=True)
-class _FactsOfRun:
-    """The facts about one run and the commits that it used, without datasets; read as they are needed."""
-
-    catalog: Catalog
-    run_id: str
-
-    def identities(self) -> Facts:
-        facts = self.catalog.identities()
-        keys = {
-            name: facts[name].select([column.name for column in METADATA.tables[name].primary_key.columns])
-            for name in ("commits", "runs", "datasets")
-        }
-        is_of_run = pc.field("run_id") == self.run_id
-        this_run = {name: rows.slice(0, 0) for name, rows in keys.items()} | {"runs": keys["runs"].filter(is_of_run)}
-        used = self.catalog.facts_of(this_run)["run_commits"]["commit_id"].combine_chunks()
-        return {
-            "commits": facts["commits"].filter(pc.field("commit_id").isin(used)),
-            "runs": facts["runs"].filter(is_of_run),
-            "run_commits": facts["run_commits"].filter(is_of_run),
-            "datasets": facts["datasets"].slice(0, 0),
-        }
-
-    def facts_of(self, keys: Facts) -> Facts:
-        return self.catalog.facts_of(keys)
-
-
 def _write_readable(
-    temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool
+    temporary: Path, store: Store, catalog: Catalog, last: Path | None, recheck: bool, run_id: str = ""
 ) -> None:
     """Write a snapshot and read it through; if that fails, as it may be DuckDB's fault, once more from nothing."""
     try:
-        _write(temporary, store, source, last_snapshot, recheck)
+        _write(temporary, store, catalog, last, recheck, run_id)
         _read_through(temporary, store)
     except duckdb.Error:
         remove_database(temporary)
-        _write(temporary, store, source, None, True)
+        _write(temporary, store, catalog, None, True, run_id)
         _read_through(temporary, store)
 
 
-def _write(temporary: Path, store: Store, source: FactsSource, last_snapshot: Path | None, recheck: bool) -> None:
-    if last_snapshot is not None:
-        _begin_as_copy(last_snapshot, temporary)
+def _write(temporary: Path, store: Store, catalog: Catalog, last: Path | None, recheck: bool, run_id: str) -> None:
+    if last is not None:
+        _begin_as_copy(last, temporary)
     with duckdb.connect(str(temporary), config={"default_block_size": _BLOCK_BYTES}) as connection:
         make_private(temporary, create=False)
         register_files(connection, store)
         connection.execute("BEGIN")
-        _update(connection, store, source, recheck)
+        _update(connection, store, catalog, recheck, run_id)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
 
 
 def _begin_as_copy(last: Path, temporary: Path) -> None:
-    """Copy the bytes of the last snapshot, unless no changes can be applied to it.
-
-    That is the case for a file of another version of this program, and for one of which more than half is unused. Where
-    the file system can (XFS, Btrfs), the copy shares the blocks of the original and costs nothing.
-    """
-    try:
-        source = last.open("rb")
-    except (FileNotFoundError, NotADirectoryError):
+    """Copy the last snapshot, unless another version of this program wrote it or more than half of it is unused."""
+    if not last.exists():
         return
-    with source:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_mode(temporary.parent))
-        with os.fdopen(handle, "wb") as target:
-            try:
-                while os.copy_file_range(source.fileno(), target.fileno(), 1 << 30):
-                    pass
-            except OSError:  # not on this file system; what is there is overwritten
-                source.seek(0)
-                target.seek(0)
-                shutil.copyfileobj(source, target, 1 << 20)
+    make_private(temporary)
+    shutil.copyfile(last, temporary)
     if not _can_be_changed(temporary):
         temporary.unlink()
 
@@ -188,14 +128,14 @@ def _can_be_changed(copy: Path) -> bool:
     return rows == [(FORMAT,)] and (total <= _MANY_BLOCKS or 2 * free <= total)
 
 
-def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSource, recheck: bool) -> None:
+def _update(connection: duckdb.DuckDBPyConnection, store: Store, catalog: Catalog, recheck: bool, run_id: str) -> None:
     connection.execute("CREATE SCHEMA IF NOT EXISTS facts")
     connection.execute("CREATE TABLE IF NOT EXISTS facts.about (name VARCHAR, value VARCHAR)")
     _describe(connection, store)
-    changed = apply_changes(connection, source)
+    changed = apply_changes(connection, catalog, run_id)
     _update_broken(connection, store, recheck)
-    stages = [stage for (stage,) in connection.execute("SELECT DISTINCT stage FROM facts.commits").fetchall()]
-    names = [*STAGES, *sorted(set(stages) - STAGES.keys())]
+    stages = connection.execute("SELECT DISTINCT stage FROM facts.commits ORDER BY stage").fetchall()
+    names = list(dict.fromkeys([*STAGES, *(stage for (stage,) in stages)]))
     records = {
         "stages": pa.table({"rank": list(range(len(names))), "stage": names}),
         "prompts": prompts_table(store),
@@ -216,9 +156,8 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store, source: FactsSo
 def _update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck: bool) -> None:
     """Make `facts.broken` (commit_id) contain the commits of which a file is missing, short or altered.
 
-    A refresh checks the files of new commits, and again those of broken ones; `recheck` compares the sizes and times of
-    all files with their commits. Where many are to be checked, the store lists them: an object store then answers one
-    request per thousand files instead of one per file. Only a file that changed after its commit is read.
+    Checked are the files of new and broken commits, or all; where many are, the store lists them, which an object store
+    answers with one request per thousand files. Only a file that changed after its commit is read.
     """
     connection.execute("CREATE TABLE IF NOT EXISTS facts.broken (commit_id VARCHAR)")
     connection.execute(_CHECKED.format("true" if recheck else "false"))
@@ -230,7 +169,8 @@ def _update_broken(connection: duckdb.DuckDBPyConnection, store: Store, recheck:
     broken: set[str] = set()
     for commit_id, path, digest, rows, size, created in connection.execute("FROM checked").fetchall():
         file = DataFile(path, digest, rows, size)
-        if commit_id not in broken and not store.is_unaltered(file, _written_before(created)):
+        written = datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0  # `created` may be in seconds
+        if commit_id not in broken and not store.is_unaltered(file, written):
             broken.add(commit_id)
     connection.execute("DELETE FROM facts.broken")
     connection.execute("INSERT INTO facts.broken SELECT unnest($ids)", {"ids": sorted(broken)})
@@ -243,20 +183,11 @@ def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) ->
     execute_with(connection, sql, table_of(columns("path text, bytes int, changed real"), listed))
 
 
-def _written_before(created: str) -> float:
-    """Return the time by which a commit's data was written, in seconds since 1970; `created` may be cut to seconds."""
-    return datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() + 1.0
-
-
 def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
-    if not store.is_local:
-        about["url"] = store.url
-    connection.execute("DELETE FROM facts.about WHERE name IN (SELECT unnest($names))", {"names": [*about, "url"]})
-    connection.execute(
-        "INSERT INTO facts.about SELECT unnest($names), unnest($values)",
-        {"names": list(about), "values": list(about.values())},
-    )
+    about |= {} if store.is_local else {"url": store.url}
+    connection.execute("DELETE FROM facts.about WHERE name IN ('published', 'data', 'index', 'url')")
+    connection.executemany("INSERT INTO facts.about VALUES (?, ?)", list(about.items()))
 
 
 def _read_through(snapshot: Path, store: Store) -> None:

@@ -1,8 +1,4 @@
-"""SQL of relations over Parquet files: literals and lists of files; and SQL that reads a table of Arrow.
-
-A list of more than a few files is one text that DuckDB splits. As a list of literals it would be parsed and bound path
-by path, sixteen times as slowly, whenever a view is opened.
-"""
+"""SQL of relations over Parquet files: literals and lists of files; and SQL that reads a table of Arrow."""
 
 import glob
 from collections.abc import Iterable
@@ -32,6 +28,7 @@ def execute_with(connection: duckdb.DuckDBPyConnection, sql: str, rows: pa.Table
 
 def parquet_sql(paths: Iterable[str]) -> str:
     """Return SQL of a relation: the rows of Parquet files, given by absolute path or URL, with `file_index`."""
+    # Many paths are one text that DuckDB splits: literals are parsed and bound one by one, sixteen times as slowly.
     escaped = [glob.escape(path) for path in paths]
     if len(escaped) <= _FEW or any(_SEPARATOR in path for path in escaped):
         return f"read_parquet([{', '.join(map(sql_text, escaped))}])"

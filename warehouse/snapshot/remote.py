@@ -1,7 +1,6 @@
 """DuckDB's access to a data folder that lies on a URL: a file system that it asks for the Parquet files it reads.
 
-It has fsspec's protocol over the store's own files. A small file is fetched in one request, of a large one the parts
-that a query needs; what was read last is kept in memory, within a bound. Nothing is written.
+A small file is fetched in one request, of a large one the parts that a query needs. Nothing is written.
 """
 
 import contextlib
@@ -24,9 +23,9 @@ _WHOLE_BYTES = 4 << 20  # files up to this size are fetched whole
 _BLOCK = 1 << 20  # bytes of one request for a part of a larger file
 
 
-def connect(store: Store, config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+def connect(store: Store, memory: str) -> duckdb.DuckDBPyConnection:
     """Open an empty database in memory that can read the store's files."""
-    connection = duckdb.connect(config=config or {})
+    connection = duckdb.connect(config={"memory_limit": memory})
     register_files(connection, store)
     return connection
 
@@ -56,36 +55,32 @@ def _file_system_at(url: str, root: str) -> Any:
     return _file_system(lru_cache(lambda: cast(RemoteFiles, Store(url).files)), root)
 
 
-class _Cache:
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._size = 0
-        self._turn = threading.Lock()
+class _Parts:
+    """Parts of a store's files, by path and beginning; those that were read last are kept, up to `CACHE_BYTES`."""
 
-    def get(self, key: tuple[str, int]) -> bytes | None:
-        with self._turn:
-            part = self._parts.get(key)
-            if part is not None:
-                self._parts.move_to_end(key)
-            return part
+    def __init__(self, open_files: Callable[[], RemoteFiles]) -> None:
+        self._open_files, self._turn = open_files, threading.Lock()
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
-    def put(self, key: tuple[str, int], part: bytes) -> None:
+    def get(self, path: str, start: int, length: int) -> bytes:
         with self._turn:
-            if key in self._parts or len(part) > self._limit:
-                return
-            self._parts[key] = part
-            self._size += len(part)
-            while self._size > self._limit:
-                _, oldest = self._parts.popitem(last=False)
-                self._size -= len(oldest)
+            if (path, start) in self._kept:
+                self._kept.move_to_end((path, start))
+                return self._kept[path, start]
+        part = self._open_files().get_range(path, start, length)
+        if part is None or len(part) != length:
+            raise FileNotFoundError(f"{path} is gone or was cut short")
+        with self._turn:
+            self._kept[path, start] = part
+            while sum(map(len, self._kept.values())) > CACHE_BYTES:
+                self._kept.popitem(last=False)
+        return part
 
 
 class _RemoteFile(io.RawIOBase):
-    def __init__(self, files: RemoteFiles, path: str, size: int, cache: _Cache) -> None:
-        self._files, self._path, self.size, self._cache = files, path, size, cache
+    def __init__(self, parts: _Parts, path: str, size: int) -> None:
+        self._parts, self._path, self.size, self._at = parts, path, size, 0
         self._block = size if size <= _WHOLE_BYTES else _BLOCK
-        self._at = 0
 
     def seekable(self) -> bool:
         return True
@@ -98,29 +93,19 @@ class _RemoteFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         start, end = self._at, min(self.size, self._at + len(buffer))
         while self._at < end:
-            number, skipped = divmod(self._at, self._block)
-            part = self._fetch(number)[skipped : skipped + end - self._at]
+            first = self._at - self._at % self._block
+            whole = self._parts.get(self._path, first, min(self._block, self.size - first))
+            part = whole[self._at - first : end - first]
             buffer[self._at - start : self._at - start + len(part)] = part
             self._at += len(part)
         return max(end - start, 0)
-
-    def _fetch(self, number: int) -> bytes:
-        part = self._cache.get((self._path, number))
-        if part is None:
-            start = number * self._block
-            part = self._files.get_range(self._path, start, min(self._block, self.size - start))
-            if part is None or len(part) != min(self._block, self.size - start):
-                raise FileNotFoundError(f"{self._path} is gone or was cut short")
-            self._cache.put((self._path, number), part)
-        return part
 
 
 def _file_system(open_files: Callable[[], RemoteFiles], root: str) -> Any:
     """Return the file system of one store, below its root alone; its files are opened when the first is read."""
     from fsspec.spec import AbstractFileSystem
 
-    cache = _Cache(CACHE_BYTES)
-    sizes: dict[str, int] = {}
+    parts, sizes = _Parts(open_files), dict[str, int]()
 
     class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         protocol = root.partition("://")[0]
@@ -134,7 +119,7 @@ def _file_system(open_files: Callable[[], RemoteFiles], root: str) -> Any:
         def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
             if mode != "rb":
                 raise PermissionError(f"{path} cannot be written: data files never change")
-            return _RemoteFile(open_files(), self._path(path), self.size(path), cache)
+            return _RemoteFile(parts, self._path(path), self.size(path))
 
         def info(self, path: str, **_: Any) -> dict[str, Any]:
             at = self._path(path)
@@ -148,8 +133,7 @@ def _file_system(open_files: Callable[[], RemoteFiles], root: str) -> Any:
         def exists(self, path: str, **_: Any) -> bool:
             return path.startswith(f"{root}/")  # a list of files is not looked at before each is read
 
-        def isfile(self, path: str) -> bool:
-            return self.exists(path)
+        isfile = exists
 
         def glob(self, path: str, **_: Any) -> list[str]:
             pattern = self._path(path)

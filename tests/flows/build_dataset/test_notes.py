@@ -10,7 +10,8 @@ from flows.build_dataset.notes import notes_on_build, notes_on_training, nothing
 from flows.build_dataset.parameters import BuildParameters
 from tests.support.small_builds import small_build
 from toolformer_core.embedded import CORPUS
-from warehouse.queries import Sample, StageBalance, rows_of
+from warehouse.queries import Sample, rows_of
+from warehouse.queries.builds import StageBalance
 from warehouse.store import Store
 
 

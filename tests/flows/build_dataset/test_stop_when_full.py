@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wh_fixtures import snapshot_of
 
 from flows.build_dataset.estimate import CACHED
 from flows.build_dataset.flow import BuildResult, run_build
@@ -25,7 +26,6 @@ from toolformer_core.lm.base import ScoreRequest
 from warehouse.commits import DataFile
 from warehouse.gc import find_garbage
 from warehouse.queries import stats
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 Built = tuple[BuildResult, Path]
@@ -174,7 +174,7 @@ def test_a_plan_knows_where_stored_scores_stop(filled: Built, corpus: Path, tmp_
 def test_other_thresholds_are_asked_of_the_annotated_part(filled: Built, tmp_path: Path) -> None:
     data = Path(shutil.copytree(filled[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect", "*.lock")))
     store = Store(data)
-    snapshot = publish(store, None)
+    snapshot = snapshot_of(store)
     strict = materialise(store, ask(snapshot, {"calendar": 9.0}), "strict")
     # without calendar's calls calculator's stands at place 2 as well: three examples, and a limit of two
     assert strict.counts == {"calculator": 2, "calendar": 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from flows.build_dataset.flow import run_build
 from flows.build_dataset.texts import count_texts, plain_texts, texts_section
@@ -22,7 +22,6 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Dataset, dataset_version
 from warehouse.gc import find_garbage
 from warehouse.queries import current_build, rows_of
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -169,7 +168,7 @@ def stored(tmp_path: Path) -> tuple[Store, Dataset, Path]:
     made = put(store, "assemble", "", "part-00000", examples)
     store.write_run(make_run("r", [read.key, made.key]))
     about = ({"calculator": 4}, {"calculator": 0.5}, "r", "m", "c", "2026-01-01T00:00:00+00:00")
-    return store, Dataset("c", dataset_version(made.files), made.files, *about), publish(store, None)
+    return store, Dataset("c", dataset_version(made.files), made.files, *about), snapshot_of(store)
 
 
 def test_texts_are_counted_without_their_calls(stored: tuple[Store, Dataset, Path]) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from wh_fixtures import put
+from wh_fixtures import put, snapshot_of
 
 from flows.build_dataset.versions import card_of
 from flows.evaluate import certificate
@@ -20,7 +20,6 @@ from toolformer_core.tools.build import ToolSettings
 from viewer.report import report_page
 from warehouse.queries import rows_of
 from warehouse.records import write_certificate
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 # "Of 587 books 58 are lent, so 529 remain.": seven words of the first item stand there in a row, around the call
@@ -93,7 +92,7 @@ def test_one_record_serves_the_next_run_views_reports_and_cards(store: Store, mo
     page = report_page(store, dataset)
     assert "Models trained on it" in page
     assert '<td class="figure">66.7</td><td class="figure">1</td><td class="figure">50.0</td>' in page
-    assert rows_of(publish(store, None), "SELECT task, items, known, accuracy_unknown FROM certificates") == [
+    assert rows_of(snapshot_of(store), "SELECT task, items, known, accuracy_unknown FROM certificates") == [
         {"task": "svamp", "items": 3, "known": 1, "accuracy_unknown": 0.5}
     ]
     monkeypatch.setattr(certificate, "plain_texts", None)  # the texts are not read again

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import make_run, put, scored, snapshot_of
 
 from flows.evaluate.tables import paper_tables
 from flows.report.tables import ResultTable
 from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -53,7 +52,7 @@ class Written:
         self.store.write_run(run)
 
     def tables(self) -> dict[str, ResultTable]:
-        tables = paper_tables(publish(self.store, None), "d", marks=read_marks(self.store)[0])
+        tables = paper_tables(snapshot_of(self.store), "d", marks=read_marks(self.store)[0])
         return {t.name: t for t in tables}
 
 

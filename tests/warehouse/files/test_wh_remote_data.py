@@ -37,7 +37,7 @@ def build(store: Store, shards: int = 3) -> Path:
     store.write_run(make_run("r", [commit.key for commit in commits]))
     put_dataset(store, "cstar", [commit for commit in commits if commit.stage == "assemble"], "r")
     with Catalog(store.local_folder / "catalog.duckdb", store=store) as catalog:
-        return publish(store, catalog, store.local_folder)
+        return publish(store, catalog)
 
 
 def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:

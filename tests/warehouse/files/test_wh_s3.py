@@ -84,7 +84,7 @@ def test_of_two_workers_on_one_shard_of_which_one_stalls_the_committed_bytes_sta
     assert list(other.commits()) == [commit]
     assert other.read(commit.files[0])["gain"].to_pylist() == [1.0]
     with Catalog(other.local_folder / "catalog.duckdb", store=other) as catalog:
-        assert rows_of(publish(other, catalog, other.local_folder), "SELECT gain FROM scored") == [{"gain": 1.0}]
+        assert rows_of(publish(other, catalog), "SELECT gain FROM scored") == [{"gain": 1.0}]
 
 
 def test_two_urls_have_two_folders_here(url: str, tmp_path: Path) -> None:

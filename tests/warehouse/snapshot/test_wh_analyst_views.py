@@ -6,13 +6,13 @@ from typing import Any
 
 import duckdb
 import pytest
-from wh_fixtures import a_training, make_run, put, put_dataset, scored
+from wh_fixtures import a_training, make_run, put, put_dataset, scored, snapshot_of
 
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset
 from warehouse.queries import current_build, rows_of
 from warehouse.records import write_prompt, write_training
-from warehouse.snapshot.publish import publish, run_snapshot
+from warehouse.snapshot.publish import run_snapshot
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00.250000+00:00"
@@ -63,7 +63,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_times_are_timestamps_in_utc_wherever_a_user_sees_them(store: Store) -> None:
-    path = publish(store, None)
+    path = snapshot_of(store)
     noon = dt.datetime(2024, 5, 1, 12, 0, 0, 250_000)
     assert rows_of(path, "SELECT started, finished FROM runs") == [{"started": noon, "finished": noon}]
     assert rows_of(path, "SELECT created FROM datasets") == [{"created": noon}]
@@ -85,7 +85,7 @@ def test_until_there_is_a_version_examples_name_none(tmp_path: Path) -> None:
     store = Store(tmp_path)
     commits = [put(store, "ingest", "", "corpus", [{"doc_id": "d1"}]), assembled(store, "c", {"doc_id": "d1"})]
     store.write_run(make_run("r1", [commit.key for commit in commits], state="running"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert rows_of(path, "SELECT dataset, version FROM examples") == [{"dataset": "", "version": ""}]
     assert rows_of(path, "FROM dataset_examples") == []
 
@@ -103,7 +103,7 @@ def test_every_version_has_its_examples_once_however_often_it_was_made(store: St
     sql = "SELECT dataset, version, doc_id FROM dataset_examples ORDER BY ALL"
 
     def listed() -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in rows_of(publish(store, None), sql)]
+        return [tuple(row.values()) for row in rows_of(snapshot_of(store), sql)]
 
     strict = ways[0].version
     cstar = [("cstar", built.version, "d1"), ("cstar", built.version, "d2")]
@@ -115,7 +115,7 @@ def test_every_version_has_its_examples_once_however_often_it_was_made(store: St
 
 def test_kept_calls_have_their_losses(store: Store) -> None:
     (held,) = store.datasets()
-    rows = rows_of(publish(store, None), "FROM kept_calls ORDER BY doc_id, position")
+    rows = rows_of(snapshot_of(store), "FROM kept_calls ORDER BY doc_id, position")
     assert [(r["doc_id"], r["tool"], r["position"], r["input"], r["response"], r["gain"]) for r in rows] == [
         ("d1", "qa", 2, "x", "r", 1.2),
         ("d2", "qa", 0, "u", "r", 0.8),
@@ -133,12 +133,12 @@ def test_kept_calls_have_their_losses(store: Store) -> None:
 def test_a_document_has_the_host_of_its_url(tmp_path: Path) -> None:
     urls = {"a": "https://me@News.Example:8080/x?y#z", "b": "no address", "c": None, "d": "http://localhost"}
     put(Store(tmp_path), "ingest", "", "corpus", [{"doc_id": name, "url": url} for name, url in urls.items()])
-    hosts = rows_of(publish(Store(tmp_path), None), "SELECT host FROM documents ORDER BY doc_id")
+    hosts = rows_of(snapshot_of(Store(tmp_path)), "SELECT host FROM documents ORDER BY doc_id")
     assert [row["host"] for row in hosts] == ["news.example", None, None, "localhost"]
 
 
 def test_costs_per_kept_call(store: Store) -> None:
-    rows = rows_of(publish(store, None), "FROM costs")
+    rows = rows_of(snapshot_of(store), "FROM costs")
     found = {(r["stage"], r["tool"]): tuple(r.values())[2:] for r in rows}
     # shards, seconds, tokens, kept calls, seconds and tokens per kept call
     assert found == {
@@ -159,7 +159,7 @@ def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
     write_prompt(store, "qa", "qa-9", "no run used it")
     drawn = put(store, "sample", "qa", "s0", [], parts={"prompt": "qa-0", "code": "s"}, created="2024-01-01")
     store.write_run(make_run("r0", [drawn.key], "2024-01-01"))
-    rows = rows_of(publish(store, None), "FROM prompts")
+    rows = rows_of(snapshot_of(store), "FROM prompts")
     assert [tuple(row.values()) for row in rows] == [
         ("calculator", "calculator-1", True, ["r1"], None),
         ("mt", "mt-1", True, ["r1"], None),
@@ -174,7 +174,7 @@ def test_trainings_are_rows(store: Store) -> None:
     write_training(store, a_training("cstar-cc-2", **without_run))
     for _ in range(2):  # recorded twice is recorded once
         write_training(store, a_training("cstar-toolformer-1"))
-        rows = rows_of(publish(store, None), "SELECT *, (recipe->>'steps')::INT AS n FROM trainings ORDER BY job")
+        rows = rows_of(snapshot_of(store), "SELECT *, (recipe->>'steps')::INT AS n FROM trainings ORDER BY job")
     assert [(r["job"], r["run_id"], r["dev_loss"], r["checkpoint"], r["n"]) for r in rows] == [
         ("cstar-cc-2", None, None, "/shared/cstar-cc-2/model", 8),
         ("cstar-toolformer-1", "0a1b", 2.0, f"{store.root}/finetunes/cstar-toolformer-1/model", 8),
@@ -190,7 +190,7 @@ def test_steps_of_trainings_are_rows(store: Store) -> None:
     ]
     write_training(store, a_training("cstar-toolformer-1", curve=curve))
     write_training(store, a_training("cstar-cc-2"))  # of an earlier version, whose record has no curve
-    assert [tuple(row.values()) for row in rows_of(publish(store, None), "FROM training_steps")] == [
+    assert [tuple(row.values()) for row in rows_of(snapshot_of(store), "FROM training_steps")] == [
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 0, None, None, None, 9.0),
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 1, 2.5, 1e-5, 80.0, None),
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 2, 2.0, 2e-5, 90.0, 7.5),
@@ -206,7 +206,7 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
     views = ("examples", "kept_calls", "costs", "best_calls", "scored", "yield_by_threshold")
     for state in ("completed", "failed"):  # of the build: what it left is what counts
         store.write_run(make_run("r1", base.commits, CREATED, state=state))
-        path = publish(store, None)
+        path = snapshot_of(store)
         (own,) = rows_of(path, "SELECT DISTINCT dataset FROM examples")
         assert own == {"dataset": "cstar"}
         now = current_build(path)
@@ -218,7 +218,7 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
         assert [len(rows_of(path, f"FROM {view}")) for view in views] == [2, 3, 8, 3, 4, 9]
     # a build that repeats with those settings uses the same commits, and they are current then
     store.write_run(make_run("r2", [*keys, other.key], "2024-07-01T00:00:00+00:00"))
-    assert [row["doc_id"] for row in rows_of(publish(store, None), "FROM examples")] == ["d1"]
+    assert [row["doc_id"] for row in rows_of(snapshot_of(store), "FROM examples")] == ["d1"]
 
 
 def test_a_what_if_s_own_snapshot_knows_its_own_commits(store: Store) -> None:

@@ -9,14 +9,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from wh_fixtures import make_run, put, put_dataset, scored
+from wh_fixtures import make_run, put, put_dataset, scored, snapshot_of
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.queries.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.snapshot import index
-from warehouse.snapshot.publish import publish
 from warehouse.snapshot.views import MEASURED
 from warehouse.store import Store
 from warehouse.what_if import what_if
@@ -60,7 +59,7 @@ def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
     store, run = Store(tmp_path), list[Commit]()
     put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
     write(store, "s0", rows, run)
-    path = publish(store, None)
+    path = snapshot_of(store)
     before = CallFilter({"calculator": 0.5, "mt": 0.5, "qa": 0.5})
 
     def named(choice: CallFilter, other: CallFilter) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
@@ -86,7 +85,7 @@ def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rows: Rows = {"calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}], "qa": []}
     write(store, "s0", rows, run)
     store.write_run(make_run("r", [c.key for c in run]))
-    publish(store, None)
+    snapshot_of(store)
     read: list[str] = []
     real = index._read
 
@@ -98,18 +97,18 @@ def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     other: Rows = {tool: [{**row, "doc_id": "d2"} for row in own] for tool, own in rows.items()}
     write(store, "s1", other, run)
     store.write_run(make_run("r", [c.key for c in run]))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert {Path(one).name.split("-")[0] for one in read} == {"s1"}
     # a commit of a shard changes: its whole shard is read again, and the other is taken over
     read.clear()
     newer = put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 2.0)], parts={"config": "c2"})
     changed = [c.key for c in run if (c.stage, c.tool, c.shard) != ("score", "qa", "s0")]
     store.write_run(make_run("r", [*changed, newer.key]))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert {Path(one).name.split("-")[0] for one in read} == {"s0"}
-    anew = publish(store, None, tmp_path / "anew")
-    assert rows_of(path, f"{GAINS} ORDER BY ALL") == rows_of(anew, f"{GAINS} ORDER BY ALL")
+    gains = rows_of(path, f"{GAINS} ORDER BY ALL")
     assert [(y.tool, y.examples) for y in yield_by_threshold(path) if y.tau_f == 0.5] == [("calculator", 1), ("qa", 1)]
+    assert gains == rows_of(snapshot_of(store, anew=True), f"{GAINS} ORDER BY ALL")
 
 
 def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path) -> None:
@@ -121,7 +120,7 @@ def test_a_file_that_cannot_be_read_is_left_out_and_called_broken(tmp_path: Path
     file.chmod(0o644)
     file.write_bytes(b"x" * victim.files[0].bytes)
     os.utime(file, (0, 0))  # older than its commit: nothing tells that it was altered
-    path = publish(store, None)
+    path = snapshot_of(store)
     yields = [(y.tool, y.examples) for y in yield_by_threshold(path) if y.tau_f == 0.5]
     assert yields == [("calculator", 1), ("mt", 1), ("qa", 0)]
     assert rows_of(path, "SELECT tool FROM shards WHERE NOT intact") == [{"tool": "qa"}]
@@ -139,7 +138,7 @@ def test_a_document_is_found_in_its_shard_alone(store: Store, tmp_path: Path) ->
         put(store, "prefilter", "qa", shard, rows, inputs=(file.digest,))
         example = put(store, "assemble", "", shard, [{"doc_id": ids[shard][0]}], inputs=(file.digest,))
         put_dataset(store, "c", [example], "r", version=shard)
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert ids_with_prefix(path, "ab") == ["ab2", "ab3"]
     assert ids_with_prefix(path, "ab3") == ["ab3"]
     assert ids_with_prefix(path, "z") == []

@@ -8,14 +8,13 @@ import duckdb
 import pytest
 from test_wh_analyst_views import a_training
 from test_wh_snapshot import build
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from warehouse.errors import SnapshotError
 from warehouse.queries import current_build, rows_of, samples, stats, yield_by_threshold
 from warehouse.records import write_prompt, write_training
 from warehouse.schema import TABLES
 from warehouse.snapshot.pack import pack
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 PROMPT = "Ask.\nInput: /home/{text}\nOutput:"
@@ -40,7 +39,7 @@ def data(tmp_path: Path) -> Path:
     store.write_run(make_run("r2", [answers.key], flow="evaluate"))
     write_prompt(store, "qa", "p1", PROMPT)
     write_training(store, a_training("cstar-cc-1", model=str(tmp_path / "base"), checkpoint=model))
-    publish(store, None)
+    snapshot_of(store)
     return data
 
 
@@ -101,7 +100,7 @@ def test_the_file_is_replaced_in_one_step_and_private(data: Path, tmp_path: Path
         pack(tmp_path / "none.duckdb", out)
     assert out.read_text() == "what was there"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c4.duckdb", data.name]
-    pack(publish(Store(data), None), out)  # without its shards nothing is left to copy
+    pack(snapshot_of(Store(data)), out)  # without its shards nothing is left to copy
     assert rows_of(out, "FROM documents") == []
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 

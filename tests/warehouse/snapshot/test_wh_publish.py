@@ -5,13 +5,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from wh_fixtures import CountingFiles, make_run, program, put, scored
+from wh_fixtures import CountingFiles, make_run, program, put, scored, snapshot_of
 
 from warehouse.errors import SnapshotError
 from warehouse.queries import rows_of
 from warehouse.schema import STAGES
 from warehouse.snapshot import publish as snapshot_module
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -22,20 +21,20 @@ def test_a_refresh_looks_only_at_files_that_are_new(tmp_path: Path) -> None:
         keys.append(put(store, "score", "qa", f"s{shard}", [scored(f"d{shard}", "qa", 1, 2.0)]).key)
         store.write_run(make_run("r", keys))
         files.looks.clear()
-        publish(store, None, recheck=False)
+        snapshot_of(store, recheck=False)
         looks.append(len(files.looks))
     assert looks == [1, 1, 1]  # of n shards n looks; were all looked at each time: 1 + 2 + 3
     files.looks.clear()
-    publish(store, None)  # a run's last snapshot
+    snapshot_of(store)  # a run's last snapshot
     assert len(files.looks) == 3
 
 
 def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(store: Store, tmp_path: Path) -> None:
     commits = [put(store, "score", "qa", f"s{n}", [scored(f"d{n}", "qa", 1, 2.0)]) for n in range(2)]
     store.write_run(make_run("r", [commit.key for commit in commits]))
-    publish(store, None)
+    snapshot_of(store)
     (tmp_path / commits[0].files[0].path).unlink()
-    snapshot = publish(store, None, recheck=False)
+    snapshot = snapshot_of(store, recheck=False)
     assert rows_of(snapshot, "SELECT doc_id FROM scored") == [{"doc_id": "d1"}]
 
 
@@ -43,7 +42,7 @@ def test_a_file_that_is_gone_since_is_found_out_by_a_refresh(store: Store, tmp_p
 def test_nothing_is_published_that_cannot_be_read(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, published: bool
 ) -> None:
-    first = publish(store, None).stat().st_ino
+    first = snapshot_of(store).stat().st_ino
     real, written = snapshot_module._write, []
 
     def damaging(temporary: Path, *rest: Any) -> None:
@@ -55,10 +54,10 @@ def test_nothing_is_published_that_cannot_be_read(
 
     monkeypatch.setattr(snapshot_module, "_write", damaging)
     if published:
-        assert rows_of(publish(store, None), "SELECT count(*) AS n FROM facts.stages") == [{"n": len(STAGES)}]
+        assert rows_of(snapshot_of(store), "SELECT count(*) AS n FROM facts.stages") == [{"n": len(STAGES)}]
     else:
         with pytest.raises(SnapshotError, match="cannot publish"):
-            publish(store, None)
+            snapshot_of(store)
         assert (tmp_path / "warehouse.duckdb").stat().st_ino == first
     assert len(written) == 2
     assert list(tmp_path.glob("*.tmp*")) == []
@@ -68,7 +67,7 @@ def test_nothing_is_published_that_cannot_be_read(
 def test_a_snapshot_that_was_replaced_while_it_was_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    snapshot = publish(Store(tmp_path), None)
+    snapshot = snapshot_of(Store(tmp_path))
     real, opened = duckdb.connect, []
 
     def replaced_meanwhile(path: str, read_only: bool) -> duckdb.DuckDBPyConnection:
@@ -106,7 +105,7 @@ def test_readers_never_see_a_half_written_snapshot(tmp_path: Path) -> None:
         rows = [{"doc_id": f"d{i}"}, {"doc_id": f"e{i}"}]
         keys.append(put(store, "ingest", "", f"s{i}", rows).key)
         store.write_run(make_run("r", keys))
-        return publish(store, None)
+        return snapshot_of(store)
 
     path = grow(0)
     looks: dict[Any, list[int]] = {}

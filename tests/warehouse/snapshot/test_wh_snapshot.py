@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from wh_fixtures import make_run, put, put_dataset, scored
+from wh_fixtures import make_run, put, put_dataset, scored, snapshot_of
 
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit, RowCounts
@@ -16,7 +16,6 @@ from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yi
 from warehouse.queries.explain import explain
 from warehouse.schema import TABLES
 from warehouse.snapshot import views
-from warehouse.snapshot.publish import publish
 from warehouse.snapshot.tables import column_comments
 from warehouse.store import Store
 
@@ -61,7 +60,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "it's a*b")  # a name that is not a pattern: the neighbour's rows stay out
     build(Store(folder / "it's a neighbour b"))
     build(store)
-    return publish(store, None)
+    return snapshot_of(store)
 
 
 def test_yield_by_threshold_by_hand(snapshot: Path) -> None:
@@ -154,12 +153,12 @@ def test_the_latest_completed_run_decides_what_is_current(store: Store) -> None:
     old = build(store)
     new = put(store, "score", "qa", "s0", [scored("d2", "qa", 7, 9.0)], parts={"config": "c2"})
     store.write_run(make_run("r2", [old[0].key, new.key], started="2024-06-01"))
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert [(y.tool, y.examples) for y in yield_by_threshold(path)][:1] == [("qa", 1)]
     # the user goes back: the third run reuses the first one's commits, and nothing is counted twice
     store.write_run(make_run("r3", [commit.key for commit in old], started="2024-07-01"))
     store.write_run(make_run("r4", [], started="2024-08-01", flow="finetune"))  # used no commits
-    path = publish(store, None)
+    path = snapshot_of(store)
     assert [(y.tool, y.examples) for y in yield_by_threshold(path)][-3] == ("qa", 1)
     assert rows_of(path, "SELECT count(*) AS n FROM scored")[0]["n"] == 10
     assert rows_of(path, 'SELECT count(*) AS n FROM shards WHERE NOT "current"')[0]["n"] == 1
@@ -171,7 +170,7 @@ def test_a_run_that_has_not_completed_hides_none_that_has(store: Store) -> None:
         gain = float(run_id[1:])
         commit = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, gain)], parts={"config": run_id})
         store.write_run(make_run(run_id, [commit.key], started=f"2024-06-0{run_id[1:]}", state=state))
-        return [row["gain"] for row in rows_of(publish(store, None), "SELECT gain FROM scored")]
+        return [row["gain"] for row in rows_of(snapshot_of(store), "SELECT gain FROM scored")]
 
     assert gains("r1", "failed") == [1.0]  # nothing has completed: better that than nothing
     assert gains("r2", "running") == [2.0]
@@ -184,7 +183,7 @@ def test_a_run_that_has_not_completed_hides_none_that_has(store: Store) -> None:
 def test_without_runs_the_newest_commit_of_a_shard_is_current(store: Store) -> None:
     put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 1.0)], parts={"config": "b"}, created="2024-01-02")
     put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 9.0)], parts={"config": "a"}, created="2024-01-01")
-    assert rows_of(publish(store, None), "SELECT gain FROM scored") == [{"gain": 1.0}]
+    assert rows_of(snapshot_of(store), "SELECT gain FROM scored") == [{"gain": 1.0}]
 
 
 def test_lineage_names_every_commit_a_dataset_rests_on(snapshot: Path) -> None:
@@ -206,12 +205,12 @@ def test_lineage_does_not_mix_up_tools_whose_data_are_alike(store: Store) -> Non
     store.write_run(make_run("r0", [stale.key], started="2024-01-01"))
     store.write_run(make_run("r1", [*(c.key for c in draws.values()), score.key, example.key]))
     put_dataset(store, "c", [example])
-    found = rows_of(publish(store, None), "SELECT DISTINCT commit_id FROM lineage")
+    found = rows_of(snapshot_of(store), "SELECT DISTINCT commit_id FROM lineage")
     assert {row["commit_id"] for row in found} == {draws["qa"].id, score.id, example.id}
 
 
 def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path) -> None:
-    path = publish(Store(tmp_path), None)
+    path = snapshot_of(Store(tmp_path))
     with duckdb.connect(str(path), read_only=True) as connection:
         for name, schema in TABLES.items():
             found = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
@@ -244,7 +243,7 @@ def test_every_query_of_the_readme_runs_and_finds_something(store: Store) -> Non
     rows = [{"tool": "qa", "input": "x", "failure": "no_result"}]
     failed = put(store, "execute", "qa", "s0", rows, balances=[RowCounts("calls", 1, 0, failed={"no_result": 1})])
     store.write_run(make_run("r1", [c.key for c in (*commits, drawn, failed)]))
-    path = publish(store, None)
+    path = snapshot_of(store)
     readme = (Path(views.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
     assert len(found) == 11
@@ -264,7 +263,7 @@ def test_what_a_reader_meets_when_something_is_wrong(tmp_path: Path, snapshot: P
         stats(tmp_path / "bad.duckdb")
     with pytest.raises(SnapshotError, match="query failed"):
         rows_of(snapshot, "SELECT nothing FROM nowhere")
-    (tmp_path / "file").write_text("")
+    (tmp_path / "warehouse.duckdb").mkdir()
     with pytest.raises(SnapshotError, match="cannot publish"):
-        publish(Store(tmp_path / "d"), None, tmp_path / "file")
+        snapshot_of(Store(tmp_path))
     assert snapshot.stat().st_mode & 0o222 == 0

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wh_fixtures import make_run, put
+from wh_fixtures import make_run, put, snapshot_of
 
 from warehouse.commits import Commit, RowCounts
 from warehouse.queries import rows_of, stats
-from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
 
@@ -31,7 +30,7 @@ def costs(tmp_path: Path) -> dict[str, dict[str, Any]]:
     ]
     executed(store, "qa", "s9", 50, {}, requested=50, calls=50, transient=0, ms_1=50)
     store.write_run(make_run("r1", [commit.key for commit in commits]))
-    path = publish(store, None)
+    path = snapshot_of(store)
     rows = rows_of(path, "SELECT * FROM tool_costs")
     assert list(map(asdict, stats(path).tools)) == rows
     return {row.pop("tool"): row for row in rows}
