@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
@@ -100,10 +100,10 @@ _leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root o
 def leases_of(store: Store) -> Leases | None:
     """Return who is at work on what in a store that several machines share, connected once a process; else None.
 
-    A dry run needs no lease. A CatalogError: the database cannot be reached.
+    A CatalogError: the database cannot be reached.
     """
     url = shared_catalog()
-    if url is None or isinstance(store.files, OverlayFiles):
+    if url is None or isinstance(store.files, OverlayFiles):  # a dry run needs no lease
         return None
     with _LOADING:
         if (url, store.root) not in _leases:
@@ -113,7 +113,7 @@ def leases_of(store: Store) -> Leases | None:
 
 _TOOLS_AT_MOST = 64  # that a process keeps, the newest
 
-_tools: OrderedDict[tuple[str, ToolSettings, str], Tool] = OrderedDict()  # by key, settings and fingerprint
+_tools: dict[tuple[str, ToolSettings, str], Tool] = {}  # by key, settings and fingerprint
 
 
 def keep_tools(tools: Mapping[str, Tool], settings: ToolSettings) -> None:
@@ -126,7 +126,7 @@ def keep_tools(tools: Mapping[str, Tool], settings: ToolSettings) -> None:
 def _keep(known_as: tuple[str, ToolSettings, str], tool: Tool) -> Tool:
     _tools[known_as] = tool
     if len(_tools) > _TOOLS_AT_MOST:
-        _tools.popitem(last=False)
+        del _tools[next(iter(_tools))]
     return tool
 
 
@@ -135,11 +135,13 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
 
     tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
     if key not in TOOL_NAMES and tool.fingerprint != digest:
-        raise ToolError(
-            f"the tool {key} is not the one that this run was started with: its code, description or schema has "
-            "changed since; run the same command again"
-        )
+        raise changed_tool(key)
     return tool
+
+
+def changed_tool(key: str) -> ToolError:
+    problem = "is not the one that this run was started with: its code, description or data have changed since"
+    return ToolError(f"the tool {key} {problem}; run the same command again")
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
@@ -150,10 +152,8 @@ def model_of(spec: BuildSpec) -> LanguageModel:
         return named_model(spec.model, spec.model_digest)
     from toolformer_core.lm.remote.engine import load_remote_model
 
-    served, credentials = spec.remote, model_credentials(spec.model)
-    return resident_model(
-        spec.model, spec.model_digest, lambda: load_remote_model(spec.model, served=served, credentials=credentials)
-    )
+    load = partial(load_remote_model, spec.model, served=spec.remote, credentials=model_credentials(spec.model))
+    return resident_model(spec.model, spec.model_digest, load)
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:
@@ -167,7 +167,7 @@ def tool_of(spec: BuildSpec, key: str) -> Tool:
 
 _POOLS_AT_MOST = 16  # that a process keeps; more are closed when unused, the least recently used first
 
-_pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the tool's identity and the time limit
+_pools: dict[tuple[int, float], AnnotationPool] = {}  # by the tool's identity and the time limit
 
 
 def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
@@ -177,11 +177,8 @@ def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
     """
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:
-        pool = _pools.get(key)
-        if pool is None:
-            pool = _pools[key] = AnnotationPool(tool, timeout_s=timeout_s)
-        _pools.move_to_end(key)
-        for other in list(_pools)[: max(0, len(_pools) - _POOLS_AT_MOST)]:
+        pool = _pools[key] = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)
+        for other in list(_pools)[:-_POOLS_AT_MOST]:
             if _pools[other].idle:
                 _pools.pop(other).close()
         return pool

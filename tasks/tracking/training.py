@@ -48,8 +48,6 @@ _ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be distinguished
 
 
 class TrainingRun(TrackedRun):
-    """The run of one training. It gets the events that rank 0 writes, and reads everything else from MLflow."""
-
     def __init__(self, client: MlflowClient, run_id: str, *, folder: str = "") -> None:
         super().__init__(client, run_id)
         self.folder = folder
@@ -62,14 +60,13 @@ class TrainingRun(TrackedRun):
         seen = {kind: self.history(next(iter(names.values()))) for kind, names in _METRICS.items()}
         self._last = {kind: max((step for step, _ in points), default=-1) for kind, points in seen.items()}
         dev = self.client.get_metric_history(run_id, "dev_perplexity")
-        self._measured: dict[int, tuple[int, float]] = {m.step: (m.timestamp, m.value) for m in dev}
+        self._measured = {m.step: (m.timestamp, m.value) for m in dev}
         found = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run_id}'")
         self._models: dict[str, LoggedModel] = {m.tags.get("checkpoint", ""): m for m in found}
         self._registered = safe_name(self._tags.get("registered_model", ""))
-        self._versions: dict[str, int] = {}
-        if self._registered:
-            versions = self.client.search_model_versions(f"name = '{self._registered}' and run_id = '{run_id}'")
-            self._versions = {v.tags.get("checkpoint", ""): int(v.version) for v in versions}
+        ours = f"name = '{self._registered}' and run_id = '{run_id}'"
+        versions = self.client.search_model_versions(ours) if self._registered else ()
+        self._versions = {v.tags.get("checkpoint", ""): int(v.version) for v in versions}
 
     def record(self, events: Sequence[Event]) -> None:
         """Record events in the order of the file; events recorded before change nothing."""
@@ -101,19 +98,11 @@ class TrainingRun(TrackedRun):
         where, step = event["checkpoint"], event["step"]
         model = self._models.get(where)
         if model is None:
-            model = self.client.create_logged_model(
-                self.experiment_id,
-                CHECKPOINT,
-                source_run_id=self.run_id,
-                params=self._params | {"step": str(step)},
-                tags={
-                    MLFLOW_MODEL_IS_EXTERNAL: "true",
-                    MLFLOW_RUN_NOTE: self._note(),
-                    "checkpoint": where,
-                    "folder": self._located(event["model"]),
-                },
-                model_type="finetune",
-            )
+            tags = {MLFLOW_MODEL_IS_EXTERNAL: "true", MLFLOW_RUN_NOTE: self._note(), "checkpoint": where}
+            tags["folder"] = self._located(event["model"])
+            params = self._params | {"step": str(step)}
+            about: dict[str, Any] = {"source_run_id": self.run_id, "params": params, "tags": tags}
+            model = self.client.create_logged_model(self.experiment_id, CHECKPOINT, model_type="finetune", **about)
         if model.status != LoggedModelStatus.READY:
             if event["perplexity"] is not None:
                 # At the time and value of the evaluation itself, so that the run's curve gets no second point.
@@ -175,18 +164,17 @@ class TrainingRun(TrackedRun):
         from tasks.tracking.figures import curves
 
         label = self._curve_name(self._tags)
-        self.figure(curves("Training loss", "loss (nats per token)", {label: self.history("loss")}), "figures/loss.png")
-        perplexity = {label: self.history("dev_perplexity")}
-        self.figure(curves("Perplexity on the development set", "perplexity", perplexity), "figures/dev_perplexity.png")
-        arms = curves("Dev perplexity of arms", "perplexity", self._arms())
-        self.figure(arms, "figures/dev_perplexity_of_arms.png")
+        loss, dev = {label: self.history("loss")}, {label: self.history("dev_perplexity")}
+        self.figure(curves("Training loss", "loss (nats per token)", loss), "figures/loss.png")
+        self.figure(curves("Perplexity on the development set", "perplexity", dev), "figures/dev_perplexity.png")
+        self.figure(curves("Dev perplexity of arms", "perplexity", self._arms()), "figures/dev_perplexity_of_arms.png")
 
     def _arms(self) -> dict[str, list[Point]]:
         arms = {self._curve_name(self._tags): self.history("dev_perplexity")}
         if digest := self._tags.get("dataset_digest"):
+            among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
+            how: dict[str, Any] = {"max_results": _ARMS_SHOWN, "order_by": ["attributes.start_time DESC"]}
             with as_tracking_error("looking for other arms"):
-                among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
-                how: dict[str, Any] = {"max_results": _ARMS_SHOWN, "order_by": ["attributes.start_time DESC"]}
                 found = self.client.search_runs([self.experiment_id], among, **how)
             for run in found:
                 if run.info.run_id != self.run_id:
