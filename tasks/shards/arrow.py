@@ -8,22 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from toolformer_core import records
 from toolformer_core.annotate.pii import masked
 from toolformer_core.evaluate.answer import Prediction
 from toolformer_core.evaluate.items import Item, RejectedRow
 from toolformer_core.evaluate.likelihood import Likelihood
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
-from toolformer_core.records import (
-    AnsweredCall,
-    Document,
-    DrawnCall,
-    Example,
-    Execution,
-    InsertedCall,
-    PrefilterResult,
-    Rejection,
-    ScoredCall,
-)
+from toolformer_core.records import AnsweredCall, Document, DrawnCall, Example, Execution, PrefilterResult, ScoredCall
 from warehouse.schema import CALL_OUTCOMES, REJECTS, TABLES, stage_facts
 
 
@@ -41,9 +32,9 @@ class LabelledQuery:
 _Record = Document | PrefilterResult | DrawnCall | Execution | ScoredCall | Example
 
 
-def _column(records: Sequence[_Record], name: str) -> list[Any]:
+def _column(rows: Sequence[_Record], name: str) -> list[Any]:
     """Return one field of all records; nested ones as plain values. `asdict` would take most of a shard's time."""
-    values = list(map(attrgetter(name), records))
+    values = list(map(attrgetter(name), rows))
     if name == "spans":
         return [[{"start": start, "end": end} for start, end in spans] for spans in values]
     if name in ("calls", "preceding_calls"):
@@ -51,8 +42,8 @@ def _column(records: Sequence[_Record], name: str) -> list[Any]:
     return values
 
 
-def stage_table(stage: str, records: Iterable[_Record]) -> pa.Table:
-    rows, schema = list(records), stage_facts(stage).schema
+def stage_table(stage: str, given: Iterable[_Record]) -> pa.Table:
+    rows, schema = list(given), stage_facts(stage).schema
     return pa.table([pa.array(_column(rows, field.name), field.type) for field in schema], schema)
 
 
@@ -83,16 +74,16 @@ def outcomes_table(
     return pa.Table.from_pylist(rows, schema=TABLES[CALL_OUTCOMES])
 
 
-def rejects_table(rejections: Iterable[Rejection | RejectedRow]) -> pa.Table:
+def rejects_table(rejections: Iterable[records.Rejection | RejectedRow]) -> pa.Table:
     """Return rejected rows as a table; of those of a benchmark no raw text is kept."""
     return pa.Table.from_pylist([{"raw": "", **asdict(r)} for r in rejections], schema=REJECTS)
 
 
 def evaluation_table(
-    stage: str, records: Iterable[Item | Prediction | Likelihood], about: Mapping[str, Any] | None = None
+    stage: str, given: Iterable[Item | Prediction | Likelihood], about: Mapping[str, Any] | None = None
 ) -> pa.Table:
     """Return records of an evaluation as their stage's table, with columns that all rows share."""
-    rows = [{**(about or {}), **asdict(record)} for record in records]
+    rows = [{**(about or {}), **asdict(one)} for one in given]
     return rows_table(stage, [{**row, "group_name": row.get("group")} for row in rows])  # `group` is a word of SQL
 
 
@@ -150,7 +141,7 @@ def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
 
 def examples_of(table: pa.Table) -> list[Example]:
     return [
-        Example(row["doc_id"], row["text"], tuple(InsertedCall(**call) for call in row["calls"]))
+        Example(row["doc_id"], row["text"], tuple(records.InsertedCall(**call) for call in row["calls"]))
         for row in table.to_pylist()
     ]
 

@@ -21,16 +21,8 @@ from numpy.typing import NDArray
 
 from tasks.settings import model_credentials
 from tasks.shards.cpu_time import add_model_cpu
-from toolformer_core.lm.base import (
-    Draw,
-    DrawRequest,
-    Insertion,
-    LanguageModel,
-    Scan,
-    ScanWrapper,
-    ScoreRequest,
-    tokens_passed,
-)
+from toolformer_core.lm import base
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel, Scan, ScanWrapper, ScoreRequest
 from toolformer_core.records import Prompt
 
 Result = TypeVar("Result")
@@ -192,7 +184,7 @@ def named_model(name: str, digest: str) -> LanguageModel:
 
 def tokens_of_resident() -> int:
     """Return how many tokens have passed through this process's model, if it counts them; 0 without a model."""
-    return sum(map(tokens_passed, list(_RESIDENT.values())))
+    return sum(map(base.tokens_passed, list(_RESIDENT.values())))
 
 
 class _HeldScan(ScanWrapper[Scan]):
@@ -262,11 +254,11 @@ class QueuedLM:
             raise RuntimeError("a scan of this shard still holds the model: go on to its end, or close it")
 
     def _counted(self, work: Callable[[], Result]) -> Result:
-        begin = tokens_passed(self.lm)
+        begin = base.tokens_passed(self.lm)
         try:
             return work()
         finally:
-            self.tokens += tokens_passed(self.lm) - begin
+            self.tokens += base.tokens_passed(self.lm) - begin
 
     def __enter__(self) -> QueuedLM:
         return self

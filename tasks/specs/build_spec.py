@@ -12,17 +12,8 @@ from tasks.settings import model_credentials, qa_credentials, seconds, shared_ca
 from tasks.shards.model_thread import named_model, resident_model
 from tasks.specs.decontamination import Decontamination
 from tasks.specs.mark_filter import MarkFilter
+from toolformer_core import config
 from toolformer_core.annotate.call_filter import SharedWords
-from toolformer_core.config import (
-    TOOL_NAMES,
-    AssembleConfig,
-    ChainConfig,
-    ExecuteConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    ScoreConfig,
-)
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Prompt
@@ -58,19 +49,19 @@ class BuildSpec:
     tool_digests: Mapping[str, str]
     prompts: Mapping[str, Prompt]  # of each tool
     tool_settings: ToolSettings
-    ingest: IngestConfig
-    prefilter: PrefilterConfig
-    sample: Mapping[str, SampleConfig]
-    execute: ExecuteConfig
-    score: ScoreConfig
-    assemble: AssembleConfig
+    ingest: config.IngestConfig
+    prefilter: config.PrefilterConfig
+    sample: Mapping[str, config.SampleConfig]
+    execute: config.ExecuteConfig
+    score: config.ScoreConfig
+    assemble: config.AssembleConfig
     decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
     deduplicate: bool = False  # near-duplicates are dropped
     mask_pii: bool = False  # e-mail addresses and telephone numbers are masked in what stages read of documents
     # By document, of those that share words with a benchmark where that costs calls alone; known once they are read.
     shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)
     max_same_call: int | None = None  # documents that may keep a call of one tool, input and response; None: all
-    chains: ChainConfig = field(default_factory=ChainConfig)
+    chains: config.ChainConfig = field(default_factory=config.ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
@@ -134,7 +125,7 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
     tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
-    if key not in TOOL_NAMES and tool.fingerprint != digest:
+    if key not in config.TOOL_NAMES and tool.fingerprint != digest:
         raise changed_tool(key)
     return tool
 

@@ -16,13 +16,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.models.utils import get_external_mlflow_model_spec
-from mlflow.utils.mlflow_tags import (
-    MLFLOW_DATASET_CONTEXT,
-    MLFLOW_MODEL_IS_EXTERNAL,
-    MLFLOW_MODEL_VERSIONS,
-    MLFLOW_RUN_NAME,
-    MLFLOW_RUN_NOTE,
-)
+from mlflow.utils import mlflow_tags
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from tasks.tracking.run import TrackedRun, as_tracking_error, page, safe_name
@@ -55,7 +49,9 @@ class TrainingRun(TrackedRun):
         self._params: dict[str, str] = run.data.params
         self._tags: dict[str, str] = run.data.tags
         inputs = [(i.dataset, tag) for i in (run.inputs.dataset_inputs if run.inputs else ()) for tag in i.tags]
-        self._dev = next((d for d, tag in inputs if (tag.key, tag.value) == (MLFLOW_DATASET_CONTEXT, "dev")), None)
+        self._dev = next(
+            (d for d, tag in inputs if (tag.key, tag.value) == (mlflow_tags.MLFLOW_DATASET_CONTEXT, "dev")), None
+        )
         self._outputs = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
         seen = {kind: self.history(next(iter(names.values()))) for kind, names in _METRICS.items()}
         self._last = {kind: max((step for step, _ in points), default=-1) for kind, points in seen.items()}
@@ -98,7 +94,11 @@ class TrainingRun(TrackedRun):
         where, step = event["checkpoint"], event["step"]
         model = self._models.get(where)
         if model is None:
-            tags = {MLFLOW_MODEL_IS_EXTERNAL: "true", MLFLOW_RUN_NOTE: self._note(), "checkpoint": where}
+            tags = {
+                mlflow_tags.MLFLOW_MODEL_IS_EXTERNAL: "true",
+                mlflow_tags.MLFLOW_RUN_NOTE: self._note(),
+                "checkpoint": where,
+            }
             tags["folder"] = self._located(event["model"])
             params = self._params | {"step": str(step)}
             about: dict[str, Any] = {"source_run_id": self.run_id, "params": params, "tags": tags}
@@ -144,15 +144,15 @@ class TrainingRun(TrackedRun):
             self._versions[where] = int(version.version)
         number = self._versions[where]
         link = json.dumps([{"name": self._registered, "version": str(number)}])
-        self.client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: link})
+        self.client.set_logged_model_tags(model.model_id, {mlflow_tags.MLFLOW_MODEL_VERSIONS: link})
         aliases = self.client.get_registered_model(self._registered).aliases
         if int(aliases.get(CANDIDATE, 0)) < number:
             self.client.set_registered_model_alias(self._registered, CANDIDATE, str(number))
 
     def _note(self) -> str:
-        name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
+        name = self._tags.get(mlflow_tags.MLFLOW_RUN_NAME, self.run_id)
         training = f"Trained by [{name}]({page(self.experiment_id, self.run_id)})"
-        return "\n\n".join(filter(None, [training, self._tags.get(MLFLOW_RUN_NOTE)]))
+        return "\n\n".join(filter(None, [training, self._tags.get(mlflow_tags.MLFLOW_RUN_NOTE)]))
 
     def _located(self, path: str) -> str:
         if "://" in self.folder:
@@ -185,7 +185,7 @@ class TrainingRun(TrackedRun):
 
     @staticmethod
     def _curve_name(tags: Mapping[str, str]) -> str:
-        return " · ".join(filter(None, (tags.get("arm"), tags.get(MLFLOW_RUN_NAME))))
+        return " · ".join(filter(None, (tags.get("arm"), tags.get(mlflow_tags.MLFLOW_RUN_NAME))))
 
 
 def _ms(event: Event) -> int:
