@@ -1,12 +1,10 @@
 """What libraries find in the environment: no telemetry, quiet logs, memory and threads, and the server of Prefect.
 
-`prepare_environment` is called before Prefect, MLflow and Arrow are imported; what the user has set stays as it is. The
-program's own variables are read in `tasks.settings`.
+`prepare_environment` is called before Prefect, MLflow and Arrow are imported; what the user has set stays as it is.
 """
 
 import contextlib
 import ctypes
-import itertools
 import os
 from pathlib import Path
 
@@ -25,13 +23,11 @@ _DEFAULTS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",  # its first start creates a database, maybe slowly
     "TOKENIZERS_PARALLELISM": "false",
-    # A command that is stopped ends at once. What its Dask workers' queues leave behind is then removed by a process of
-    # Python's, which would say so after the command's last line.
+    # A process of Python's that removes what a stopped command's Dask workers leave would say so after its last line.
     "PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker",
     # Arrow's own allocator keeps memory that threads have freed: 150 of a build's 490 MB, and it keeps growing.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    # The C library (glibc) keeps what threads have freed for them, in up to eight pools a core; holes in these made a
-    # build's memory grow with the shards that its many threads ran, by 200 MB for 300,000 documents.
+    # glibc keeps what threads have freed in up to eight pools a core, whose holes grew by 200 MB for 300,000 documents.
     "MALLOC_ARENA_MAX": "2",
 }
 _ARENA_MAX = -8  # M_ARENA_MAX in glibc's malloc.h
@@ -42,10 +38,10 @@ _held: list[FileLock] = []  # on the folder of this process's own server, until 
 
 
 def prepare_environment(data: str | None = None) -> None:
-    """Set defaults for the environment, which the user's settings override; with `data`, Prefect's data goes there.
+    """Set defaults for the environment, which the user's settings override.
 
-    A server named by PREFECT_API_URL is used unchanged. Otherwise each flow starts its own server, whose database must
-    not be shared with flows of another data folder or on other machines. A UsageError: the folder cannot be written.
+    Unless PREFECT_API_URL names a server, each flow starts its own, whose database lies in `data`: flows of another
+    data folder or on other machines must not share it. A UsageError: the folder cannot be written.
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -65,9 +61,8 @@ def prepare_environment(data: str | None = None) -> None:
 def spin_count() -> int:
     """Return how often OpenMP's threads look for work before they sleep: for 0.1 ms, or 0.01 ms beside other work.
 
-    A small model's operations are shorter than waking a thread: with 2,000 in place of 20,000 they take up to 1.4 times
-    as long where nothing else runs. Beside a single busy process on two cores 20,000 took twice the time of 2,000, with
-    a load of 15 3.7 times (`benchmarks/scale/spinning.py` at commit 17d35ba).
+    With 2,000 a small model takes up to 1.4 times as long where nothing else runs; with 20,000 twice as long beside a
+    busy process on two cores (`benchmarks/scale/spinning.py` at commit 17d35ba).
     """
     return _SPINS_IF_BUSY if os.getloadavg()[0] > _BUSY else _SPINS
 
@@ -97,7 +92,7 @@ def use_own_server(address: str | None) -> None:
     """Make Prefect, which is not imported yet, use the server that this process starts; None: it has ended."""
     while _own_server:
         if os.environ.get("PREFECT_API_URL") == _own_server.pop():
-            del os.environ["PREFECT_API_URL"]
+            forget_server()
     if address is not None:
         os.environ["PREFECT_API_URL"] = address
         # The server ends with this process, so nobody could read its logs; sending one while it ends prints errors.
@@ -120,9 +115,10 @@ def _server_home(data: str) -> Path:
     if "://" not in data and shared_catalog() is None:
         return Path(data).absolute() / "prefect"
     home = (Path.cwd() / "toolformer-remote" if "://" in data else Path(data).absolute()) / "prefect"
-    for number in itertools.count(1):
+    number = 1
+    while True:
         folder = home / f"{host()}-{number}"
         with contextlib.suppress(LockHeldError):
             _held.append(FileLock(folder.with_name(folder.name + ".lock")))
             return folder
-    raise AssertionError  # unreachable: `count` does not end
+        number += 1

@@ -1,32 +1,4 @@
-"""The one place that reads the program's environment variables.
-
-    TOOLFORMER_DATA        the data folder or URL where `--data` is not given (default ./toolformer-data)
-    MLFLOW_TRACKING_URI    the server or database of MLflow (default: mlflow.db in a local data folder)
-    TOOLFORMER_API_KEY     what clients of `toolformer serve` must send, where `--api-key` is not given
-    TOOLFORMER_RUNNER      what runs the tasks of builds and evaluations where `--runner` is not given: threads, dask,
-                           or a Dask scheduler's address (default threads)
-    TOOLFORMER_WAIT_S      seconds to wait for another flow on the same data folder before giving up (default 600)
-    TOOLFORMER_REFRESH_S   seconds between two snapshots while a run goes on (default 20)
-    TOOLFORMER_CATALOG     the SQLAlchemy URL of a PostgreSQL that flows on several machines share; set it for workers
-                           on other machines too (default: a DuckDB file)
-    TOOLFORMER_LEASE_S     seconds without a sign of life after which a machine loses its shard to another (default 60)
-    CUDA_VISIBLE_DEVICES   the GPUs for Dask workers on this machine, one each (default: all)
-    TOOLFORMER_SWEEP_S     seconds after which a temporary file counts as left by a dead writer (default 3600)
-    TOOLFORMER_MODEL_KEY   credentials for the server of a model `vllm+http://...` or `remote+http://...`: a key (a
-                           bearer token), or `user:password@`, `?name=value` or both, as they would stand in its URL
-                           (default: nothing)
-    TOOLFORMER_MODEL_KEY_<HOST>_<PORT>  the same for one server, before the former, e.g. ..._GPU_EXAMPLE_8000
-    TOOLFORMER_QA_KEY      the same for the server that reads passages for QA (`--qa-reader https://...`), and
-    TOOLFORMER_QA_KEY_<HOST>_<PORT>  for one such server, before the former
-    TOOLFORMER_LINEAGE     a file, or the address of a server, to which each flow sends OpenLineage events at its end
-                           (default: nowhere)
-    OPENLINEAGE_API_KEY    what that server asks for, as a bearer token (default: nothing)
-    TOOLFORMER_ALLOWED_HOSTS    names, separated by commas, under which Prefect's and MLflow's servers answer
-                           besides localhost, 127.0.0.1 and [::1]
-    TOOLFORMER_ALLOWED_ORIGINS  addresses (https://name), separated by commas, whose web pages may use Prefect's server
-                           besides its own; their names are allowed hosts as well
-    TOOLFORMER_VIEWER      the address of the viewer, to which Prefect's and MLflow's pages then link; `toolformer up`
-                           sets it for the flows that it runs (default: there are no links)
+"""The one place that reads the program's environment variables; docs/operating.md lists them.
 
 Credentials stay in the environment. URLs are stored and shown without them; `public_*` moves credentials from a URL
 into the environment of this process and those it starts.
@@ -34,6 +6,7 @@ into the environment of this process and those it starts.
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -54,7 +27,7 @@ _HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 def data_folder(given: str | None = None) -> str:
     """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
 
-    A UsageError: see `checked_data`, or it is a URL with a password for another file system than S3.
+    A UsageError: see `checked_data`, or the password in a URL is for another file system than S3.
     """
     return checked_data(_public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"))
 
@@ -78,12 +51,8 @@ def _public_data(url: str) -> str:
         return url
     scheme, user, password = match.groups()
     if scheme != "s3://":
-        name = scheme.removesuffix("://").upper()
-        variables = f"FSSPEC_{name}_USERNAME and FSSPEC_{name}_PASSWORD"
-        raise UsageError(
-            f"{shown_url(url)} holds a password, which would be stored with every run: leave it out, and give it where "
-            f"that file system looks for it (with fsspec: {variables})"
-        )
+        variable = f"FSSPEC_{scheme.removesuffix('://').upper()}_PASSWORD"
+        raise UsageError(f"{shown_url(url)} holds a password, which every run would store: set {variable} instead")
     if "AWS_ACCESS_KEY_ID" not in os.environ:
         os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = unquote(user), unquote(password)
     return scheme + url[match.end() :]
@@ -105,19 +74,18 @@ def _variable_of(prefix: str, url: str) -> str:
 
 def model_credentials(model: str | ModelRef) -> Credentials | None:
     """Return the credentials for a model's server from the environment; None if there are none."""
-    named = ModelRef.of(model)
-    return _credentials_in(model_key_variable(named), _MODEL_KEY) if named.url else None
-
-
-def _credentials_in(*variables: str) -> Credentials | None:
-    text = next((given for variable in variables if (given := os.environ.get(variable, "").strip())), "")
-    return Credentials.parse(text) if text else None
+    return _credentials(_MODEL_KEY, ModelRef.of(model).url)
 
 
 def qa_credentials(reader: str | None) -> Credentials | None:
     """Return the credentials for the server that reads passages for QA from the environment; None if there are none."""
     endpoint = parse_endpoint(reader or "")
-    return None if endpoint is None else _credentials_in(qa_key_variable(endpoint.url), _QA_KEY)
+    return None if endpoint is None else _credentials(_QA_KEY, endpoint.url)
+
+
+def _credentials(prefix: str, url: str) -> Credentials | None:
+    text = os.environ.get(_variable_of(prefix, url), "").strip() or os.environ.get(prefix, "").strip()
+    return Credentials.parse(text) if url and text else None
 
 
 def public_qa_reader(reader: str) -> tuple[str, str]:
@@ -184,13 +152,10 @@ def seconds(name: str) -> float:
     """Return `wait`, `refresh`, `sweep` or `lease`: $TOOLFORMER_<NAME>_S, else its default; or raise a UsageError."""
     variable = f"TOOLFORMER_{name.upper()}_S"
     given = os.environ.get(variable) or str(_SECONDS[name])
-    try:
-        value = float(given)
-    except ValueError:
-        value = -1.0
-    if not value >= 0.0:
-        raise UsageError(f"{variable} is {given!r}: give a number of seconds, e.g. {_SECONDS[name]:g}")
-    return value
+    with suppress(ValueError):
+        if (value := float(given)) >= 0.0:
+            return value
+    raise UsageError(f"{variable} is {given!r}: give a number of seconds, e.g. {_SECONDS[name]:g}")
 
 
 def visible_gpus() -> tuple[str, ...]:

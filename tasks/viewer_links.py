@@ -11,30 +11,26 @@ from tasks.settings import viewer_url
 from toolformer_core.errors import UsageError
 
 _log = logging.getLogger(__name__)
-_DIGEST = 12  # characters of a model's digest
 
 
 def version_page(dataset: str) -> str | None:
     """Return the address of a version's page; None if no viewer is known."""
-    root = _root()
-    return None if root is None else f"{root}/documents?version={quote(dataset, safe='')}"
+    return _page(f"documents?version={quote(dataset, safe='')}")
 
 
 def arm_key(arm: str, k: int, digest: str) -> str:
-    return f"{arm}:{k}:{digest[:_DIGEST]}"
+    return f"{arm}:{k}:{digest[:12]}"
 
 
 def arms_page(arms: Sequence[str], task: str) -> str | None:
     """Return the address of the page that compares the first and last of some arms (`arm_key`); None: no viewer."""
-    root = _root()
-    if root is None or not arms:
-        return None
-    return f"{root}/models?{urlencode({'a': arms[0], 'b': arms[-1], 'task': task})}"
+    return _page(f"models?{urlencode({'a': arms[0], 'b': arms[-1], 'task': task})}") if arms else None
 
 
-def _root() -> str | None:
+def _page(page: str) -> str | None:
     try:
-        return viewer_url()
+        root = viewer_url()
     except UsageError as exc:
         _log.warning("there are no links to the viewer: %s", exc)
         return None
+    return root and f"{root}/{page}"

@@ -1,12 +1,13 @@
 """What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
-The program's output goes to `log.txt` in the job folder, its exit code, if recorded, to `exit`, a launcher's own files
-to `launch/`. To end a job gently the caller writes the stop file and waits; `cancel` ends it at once.
+Output goes to `log.txt` in the job folder, an exit code to `exit`, a launcher's own files to `launch/`. To end a job
+gently the caller writes the stop file and waits; `cancel` ends it at once.
 """
 
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -93,15 +94,10 @@ class Launcher(Protocol):
         """Return what `submit` would run or apply: a command line, a script or a manifest."""
 
     def submit(self, request: LaunchRequest) -> str:
-        """Start the program and return the job's handle.
+        """Start the program, unless a job of the same name and folder has not ended; return the job's handle.
 
-        The answer can get lost after the job was accepted. So if a job of the same name and folder has not ended, its
-        handle is returned, and no second job is started.
-
-        Raises:
-            UsageError: a program that launching needs is not installed on this machine, or a value is wrong.
-            LaunchError: the launch was refused; nothing of it is left.
-            LostError: there was no answer; repeating the request is safe.
+        A UsageError: a program that launching needs is not on this machine, or a value is wrong. A LaunchError: the
+        launch was refused, nothing of it is left. A LostError: there was no answer, repeating the request is safe.
         """
 
     def state(self, handle: str) -> tuple[JobState, str]:
@@ -119,7 +115,6 @@ class BaseLauncher:
     environment: dict[str, str] = field(default_factory=dict)  # for every rank, e.g. of NCCL; before the launcher's own
 
     name: ClassVar[str]
-    handle_keys: ClassVar[tuple[str, ...]]  # what the record in a handle holds besides the launcher's name
     hint: ClassVar[str] = ""  # what to do if a command that the launcher runs is not installed
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a profile's settings are read
 
@@ -149,16 +144,9 @@ class BaseLauncher:
     def make_handle(self, **record: object) -> str:
         return json.dumps({"launcher": self.name, **record})
 
-    def parse_handle(self, handle: str) -> dict[str, Any]:
-        """Return the record that a handle holds, or raise a UsageError if it is not a handle of this launcher."""
-        try:
-            record = json.loads(handle)
-        except ValueError:
-            record = None
-        keys = {"launcher", *self.handle_keys}
-        if not isinstance(record, dict) or not keys <= record.keys() or record["launcher"] != self.name:
-            raise UsageError(f"{handle!r} is not a job of the launcher {self.name}: pass what its submit returned")
-        return record
+    @staticmethod
+    def parse_handle(handle: str) -> dict[str, Any]:
+        return dict(json.loads(handle))
 
     def run(self, *argv: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.
@@ -175,11 +163,13 @@ class BaseLauncher:
             raise LostError(f"{argv[0]} did not answer within {timeout:.0f} s: see whether its service is up") from exc
 
 
-def ended(folder: str, mark: str) -> int | None:
-    """Return the exit code with which the job of this mark has ended, as recorded in its folder, else None."""
+def ended(folder: str, mark: str) -> tuple[JobState, str] | None:
+    """Return how the job of this mark has ended, by the exit code in its folder; None: it has recorded none."""
     with suppress(OSError, ValueError):
         recorded, code = Path(folder, EXIT).read_text().split()
-        return int(code) if recorded == mark else None  # else it is of an earlier attempt
+        if recorded == mark:  # else it is of an earlier attempt
+            killed = {str(128 + item.value): f" ({item.name})" for item in signal.Signals}.get(code, "")
+            return JobState.FAILED if int(code) else JobState.SUCCEEDED, f"exit code {code}{killed}"
     return None
 
 

@@ -1,8 +1,8 @@
 """The launcher for Kubernetes: an indexed Job, with one pod per node.
 
-A shell copies the program's output to the log in the job folder and exits with its exit code. The first pod writes its
-address into the job folder, where the others wait for it. When a pod must end, a hook writes the job's stop file and
-waits. As lines get lost when several machines append to one file on NFS, node 3, for example, writes to `log-3.txt`.
+The first pod writes its address into the job folder, where the others wait for it. When a pod must end, a hook writes
+the job's stop file and waits. As lines get lost when several machines append to one file on NFS, node 3, for example,
+writes to `log-3.txt`.
 """
 
 import importlib
@@ -44,10 +44,6 @@ _STOP = 'echo "pod is being ended" >"$0"; while kill -0 1 2>/dev/null; do sleep 
 _Ask = Callable[..., Any]  # see `_connect`
 
 
-class _ConflictError(LaunchError):
-    """There is an object of that name."""
-
-
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher(BaseLauncher):
     """Starts the program in pods, one per node."""
@@ -72,7 +68,6 @@ class KubernetesLauncher(BaseLauncher):
     kubeconfig: str = ""  # default: the client's usual places, then the pod's own account
 
     name: ClassVar[str] = "kubernetes"
-    handle_keys: ClassVar[tuple[str, ...]] = ("namespace", "job", "uid")
     poll_s: ClassVar[float] = 5.0
 
     def preview(self, request: LaunchRequest) -> str:
@@ -83,16 +78,14 @@ class KubernetesLauncher(BaseLauncher):
         request.check_folder()
         manifest = self._manifest(request)
         with _connect(self.kubeconfig, self.context) as ask:
-            try:
-                job = ask("create_namespaced_custom_object", namespace=self.namespace, body=manifest)
-            except _ConflictError as exc:
-                # An earlier request whose answer got lost may have created it.
+            job = ask("create_namespaced_custom_object", namespace=self.namespace, body=manifest)
+            if job is None:  # an earlier request whose answer got lost may have created it
                 job = _read_job(ask, {"namespace": self.namespace, "job": request.name}) or {"metadata": {}}
                 folder = job["metadata"].get("annotations", {}).get(_FOLDER)
                 ours = folder == manifest["metadata"]["annotations"][_FOLDER]
                 if not ours or job["metadata"].get("deletionTimestamp"):
                     see = f"see `kubectl -n {self.namespace} get job {request.name}`"
-                    raise LaunchError(f"{exc}; it is going, or another's: {see}") from exc
+                    raise LaunchError(f"there is a Job {request.name}, which is going, or is another's: {see}")
         return self.make_handle(namespace=self.namespace, job=request.name, uid=job["metadata"]["uid"])
 
     def state(self, handle: str) -> tuple[JobState, str]:
@@ -186,8 +179,8 @@ def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
 
-    It returns None if the requested object does not exist, and raises a LaunchError or LostError of one line. A
-    UsageError: the client is not installed, or no cluster is configured.
+    It returns None if there is no such object, or if there is one of the name of a new one; its errors are LaunchError
+    and LostError. A UsageError: the client is not installed, or no cluster is configured.
     """
     try:
         names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"
@@ -196,14 +189,14 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
         raise UsageError("there is no Kubernetes client: pip install 'toolformer-platform[kubernetes]'") from exc
     settings = client.Configuration()
     try:
-        config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
-    except config.ConfigException as exc:
         try:
-            if kubeconfig or context:
-                raise exc
-            config.load_incluster_config(client_configuration=settings)
+            config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
         except config.ConfigException:
-            raise UsageError(f"no cluster to launch on: {exc} Give a kubeconfig, or set KUBECONFIG") from exc
+            if kubeconfig or context:
+                raise
+            config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException as exc:
+        raise UsageError(f"no cluster to launch on: {exc} Give a kubeconfig, or set KUBECONFIG") from exc
     settings.retries = 2
     with client.ApiClient(settings) as connection:
         core, custom = client.CoreV1Api(connection), client.CustomObjectsApi(connection)
@@ -214,11 +207,11 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
                 answer = getattr(api, method)(**kind, **options, _request_timeout=30)
                 return answer.data if "_preload_content" in options else connection.sanitize_for_serialization(answer)
             except client.ApiException as exc:
-                if exc.status == _NOT_FOUND and "body" not in options:
+                if exc.status == (_CONFLICT if "body" in options else _NOT_FOUND):
                     return None
                 raise _refusal(exc, options.get("body")) from exc
             except (errors.HTTPError, OSError) as exc:
-                reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+                reason = " ".join(str(exc).split())
                 raise LostError(f"the cluster cannot be reached, see `kubectl cluster-info`: {reason}") from exc
 
         yield ask
@@ -230,10 +223,7 @@ def _refusal(exc: Any, body: dict[str, Any] | None) -> LaunchError:
     with suppress(ValueError, TypeError, AttributeError):
         message = json.loads(exc.body).get("message", "")
     what = f" the {body['kind']} {body['metadata']['name']}" if body else ""
-    reasons = [reason for reason in (f"{exc.status or ''} {exc.reason or ''}".strip(), message) if reason]
-    text = " ".join(f"the cluster refused{what}: {': '.join(reasons) or type(exc).__name__}".split())
-    if exc.status == _CONFLICT:
-        return _ConflictError(text)
+    text = " ".join(f"the cluster refused{what}: {exc.status} {exc.reason}: {message}".split())
     return LaunchError(text) if 400 <= (exc.status or 0) < 500 else LostError(text)
 
 

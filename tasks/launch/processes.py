@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import psutil
 
@@ -26,8 +26,7 @@ LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
 # Without the last word the shell would become mv, and while it does so it would not seem to carry the mark.
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; echo "$mark $?" >"$file.part" && mv "$file.part" "$file"; exit'
 # Set where this process is itself a rank of a distributed job; a command must not inherit them. PET_: for torchrun.
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_")
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_", "PET_", "TORCHELASTIC_")
 _POLL_S = 0.05
 _EXEC_TRIES, _EXEC_POLL_S = 20, 0.002  # to read the environment of a process in the middle of an exec
 
@@ -40,9 +39,8 @@ def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
 def _carriers(processes: Iterable[psutil.Process], mark: str, variable: str) -> list[psutil.Process]:
     """Return the processes that live and carry a mark.
 
-    In the middle of an exec the kernel shows a program without an environment, so the environment is read again: of all
-    such processes in turn, as some have none for good (PostgreSQL's servers write their titles over it). Kernel threads
-    and zombies have neither program nor environment.
+    Amid an exec the kernel shows a program without environment, so it is read again, of all such processes in turn, as
+    some have none for good (PostgreSQL's servers). Kernel threads and zombies have neither program nor environment.
     """
     found, unclear = [], list(processes)
     for _ in range(_EXEC_TRIES):
@@ -65,17 +63,14 @@ def _carriers(processes: Iterable[psutil.Process], mark: str, variable: str) -> 
 class ProcessLauncher(BaseLauncher):
     """A launcher whose job is a command on this machine. A job's `pid` is the shell that records the exit code."""
 
-    handle_keys: ClassVar[tuple[str, ...]] = ("host", "folder", "mark", "pid")
-
     def start(self, argv: Sequence[str], folder: Path, variables: Mapping[str, str], mark: str) -> str:
         """Start a command in the job folder, with variables besides those of this process; return the job's handle.
 
-        Its output is appended to `log.txt`, its exit code will be in `exit`. The mark must be this job's alone. A
-        UsageError: there is no such command; a LaunchError: it cannot be started, or the log cannot be written.
+        The mark must be this job's alone. A UsageError: there is no such command; a LaunchError: it cannot be started,
+        or the log cannot be written.
         """
-        inherited = {name: value for name, value in environment().items() if name not in _RANK_VARIABLES}
-        inherited = {name: value for name, value in inherited.items() if not name.startswith(_TORCHRUN_PREFIXES)}
-        env = {**inherited, **variables, LAUNCH_VARIABLE: mark}
+        env = {name: value for name, value in environment().items() if not name.startswith(_OF_A_RANK)}
+        env |= {**variables, LAUNCH_VARIABLE: mark}
         if shutil.which(argv[0], path=env.get("PATH")) is None:
             raise UsageError(f"{argv[0]} is no program of this machine: name the python to train with by its full path")
         try:
@@ -102,13 +97,13 @@ class ProcessLauncher(BaseLauncher):
             argv = process.info["cmdline"] or []  # None: of a process that may not be looked at
             if argv[: len(prefix)] == prefix and len(argv) > len(prefix):
                 mark = argv[len(prefix)]
-                if _carriers([process], mark, LAUNCH_VARIABLE) and _read_end({"folder": folder, "mark": mark}) is None:
+                if _carriers([process], mark, LAUNCH_VARIABLE) and ended(str(folder), mark) is None:
                     return self.make_handle(host=host(), folder=str(folder), mark=mark, pid=process.pid)
         return None
 
     def state(self, handle: str) -> tuple[JobState, str]:
         record = self.parse_handle(handle)
-        if (end := _read_end(record)) is not None:
+        if (end := ended(record["folder"], record["mark"])) is not None:
             return end
         _check_host(record)
         if _is_supervised(record):
@@ -116,12 +111,12 @@ class ProcessLauncher(BaseLauncher):
         if remaining := find(record["mark"]):
             return JobState.RUNNING, f"process {remaining[0].pid}, whose exit code nobody will record"
         gone = JobState.GONE, "its processes are gone and left no exit code (killed, or a reboot?)"
-        return _read_end(record) or gone  # it may have ended since the first look
+        return ended(record["folder"], record["mark"]) or gone  # it may have ended since the first look
 
     def end(self, handle: str, grace_s: float) -> None:
         """End a job's processes: send SIGTERM, `grace_s` seconds later SIGKILL to those still alive; wait for them."""
         record = self.parse_handle(handle)
-        if _read_end(record) is None:
+        if ended(record["folder"], record["mark"]) is None:
             _check_host(record)
         deadline = time.monotonic() + grace_s
         _send_signal(_find_workers(record), signal.SIGTERM)
@@ -142,15 +137,6 @@ class ProcessLauncher(BaseLauncher):
 def _check_host(record: Mapping[str, Any]) -> None:
     if record["host"] != host():
         raise LostError(f"this job was started on {record['host']}, and only from there can it be followed or ended")
-
-
-def _read_end(record: Mapping[str, Any]) -> tuple[JobState, str] | None:
-    code = ended(record["folder"], record["mark"])
-    if code is None:
-        return None
-    signal_names = {128 + item.value: f" ({item.name})" for item in signal.Signals}
-    detail = f"exit code {code}{signal_names.get(code, '')}"
-    return JobState.SUCCEEDED if code == 0 else JobState.FAILED, detail
 
 
 def _is_supervised(record: Mapping[str, Any]) -> bool:

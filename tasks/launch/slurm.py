@@ -6,6 +6,7 @@ the script records its exit code in the job folder.
 """
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -80,7 +81,6 @@ class SlurmLauncher(BaseLauncher):
     srun_args: tuple[str, ...] = ()  # further options of srun, e.g. `--mpi=none`
 
     name: ClassVar[str] = "slurm"
-    handle_keys: ClassVar[tuple[str, ...]] = ("job", "cluster", "folder")
     hint: ClassVar[str] = "run this where Slurm's commands are, e.g. on the cluster's login node"
     poll_s: ClassVar[float] = 5.0
 
@@ -110,8 +110,8 @@ class SlurmLauncher(BaseLauncher):
         jobs = self._squeue(record["cluster"], "--states=all", f"--jobs={record['job']}", "--format=%T|%r")
         if jobs and _job_state(jobs[0][0]) in _ALIVE:
             return _job_state(jobs[0][0]), _format_state(*jobs[0])
-        end = self._read_accounting(record) or _read_end(record, jobs)
-        return end or (JobState.GONE, "Slurm knows no such job any more")
+        end = self._read_accounting(record) or next(map(_squeue_end, jobs), None)
+        return end or ended(record["folder"], record["job"]) or (JobState.GONE, "Slurm knows no such job any more")
 
     def cancel(self, handle: str) -> None:
         record = self.parse_handle(handle)
@@ -183,16 +183,9 @@ def _format_state(state: str, detail: str) -> str:
     return f"{state} ({detail})" if detail not in ("", "None") else state
 
 
-def _read_end(record: dict[str, Any], jobs: list[list[str]]) -> tuple[JobState, str] | None:
-    if jobs:
-        word, reason = jobs[0]
-        if _job_state(word) is JobState.CANCELLED:
-            reason = ""  # squeue still tells what it waited for
-        return _job_state(word), _format_state(word, reason)
-    code = ended(record["folder"], record["job"])
-    if code is None:
-        return None
-    return JobState.SUCCEEDED if code == 0 else JobState.FAILED, f"exit code {code}"
+def _squeue_end(job: Sequence[str]) -> tuple[JobState, str]:
+    state, reason = _job_state(job[0]), job[1]
+    return state, _format_state(job[0], "" if state is JobState.CANCELLED else reason)  # else what it waited for
 
 
 def _last_error(text: str) -> str:

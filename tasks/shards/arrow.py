@@ -8,23 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from toolformer_core import records
 from toolformer_core.annotate.pii import masked
 from toolformer_core.evaluate.answer import Prediction
 from toolformer_core.evaluate.items import Item, RejectedRow
 from toolformer_core.evaluate.likelihood import Likelihood
-from toolformer_core.grounding.ground import Answer
 from toolformer_core.grounding.records import Grounding, Query, ToolScore
-from toolformer_core.records import (
-    AnsweredCall,
-    Document,
-    DrawnCall,
-    Example,
-    Execution,
-    InsertedCall,
-    PrefilterResult,
-    Rejection,
-    ScoredCall,
-)
+from toolformer_core.records import AnsweredCall, Document, DrawnCall, Example, Execution, PrefilterResult, ScoredCall
 from warehouse.schema import CALL_OUTCOMES, REJECTS, TABLES, stage_facts
 
 
@@ -34,13 +24,17 @@ class LabelledQuery:
     query: Query
     right: tuple[str, ...]
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {"item_id": self.item_id, "query": self.query.text, "right_tools": list(self.right)}
+
 
 _Record = Document | PrefilterResult | DrawnCall | Execution | ScoredCall | Example
 
 
-def _column(records: Sequence[_Record], name: str) -> list[Any]:
+def _column(rows: Sequence[_Record], name: str) -> list[Any]:
     """Return one field of all records; nested ones as plain values. `asdict` would take most of a shard's time."""
-    values = list(map(attrgetter(name), records))
+    values = list(map(attrgetter(name), rows))
     if name == "spans":
         return [[{"start": start, "end": end} for start, end in spans] for spans in values]
     if name in ("calls", "preceding_calls"):
@@ -48,8 +42,8 @@ def _column(records: Sequence[_Record], name: str) -> list[Any]:
     return values
 
 
-def stage_table(stage: str, records: Iterable[_Record]) -> pa.Table:
-    rows, schema = list(records), stage_facts(stage).schema
+def stage_table(stage: str, given: Iterable[_Record]) -> pa.Table:
+    rows, schema = list(given), stage_facts(stage).schema
     return pa.table([pa.array(_column(rows, field.name), field.type) for field in schema], schema)
 
 
@@ -80,17 +74,20 @@ def outcomes_table(
     return pa.Table.from_pylist(rows, schema=TABLES[CALL_OUTCOMES])
 
 
-def rejects_table(rejections: Iterable[Rejection | RejectedRow]) -> pa.Table:
+def rejects_table(rejections: Iterable[records.Rejection | RejectedRow]) -> pa.Table:
     """Return rejected rows as a table; of those of a benchmark no raw text is kept."""
     return pa.Table.from_pylist([{"raw": "", **asdict(r)} for r in rejections], schema=REJECTS)
 
 
 def evaluation_table(
-    stage: str, records: Iterable[Item | Prediction | Likelihood], about: Mapping[str, Any] | None = None
+    stage: str, given: Iterable[Item | Prediction | Likelihood], about: Mapping[str, Any] | None = None
 ) -> pa.Table:
-    """Return records of an evaluation as their stage's table; `about`: the columns that all rows share."""
-    rows = [{**(about or {}), **asdict(record)} for record in records]
-    rows = [{**row, "group_name": row.get("group")} for row in rows]  # `group` is a word of SQL
+    """Return records of an evaluation as their stage's table, with columns that all rows share."""
+    rows = [{**(about or {}), **asdict(one)} for one in given]
+    return rows_table(stage, [{**row, "group_name": row.get("group")} for row in rows])  # `group` is a word of SQL
+
+
+def rows_table(stage: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=stage_facts(stage).schema)
 
 
@@ -126,7 +123,7 @@ def executions_of(table: pa.Table) -> list[Execution]:
 
 
 def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
-    """Return scored calls, without the log-probabilities of the next tokens; with their decoys only if requested."""
+    """Return scored calls, without the log-probabilities of the next tokens, nor their decoys unless requested."""
     names = ScoredCall.__slots__[: ScoredCall.__slots__.index("log_p_plain")]
     calls = [ScoredCall(*row) for row in _rows(table, names)]
     further: dict[str, list[Any]] = {}
@@ -144,7 +141,7 @@ def scored_of(table: pa.Table, *, decoys: bool = False) -> list[ScoredCall]:
 
 def examples_of(table: pa.Table) -> list[Example]:
     return [
-        Example(row["doc_id"], row["text"], tuple(InsertedCall(**call) for call in row["calls"]))
+        Example(row["doc_id"], row["text"], tuple(records.InsertedCall(**call) for call in row["calls"]))
         for row in table.to_pylist()
     ]
 
@@ -159,11 +156,11 @@ def groundings_table(
 ) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for query, g in zip(queries, groundings, strict=True):
-        about = {"grounding": name, "task": task, **_query_columns(query), "context": query.query.context}
+        about = {"grounding": name, "task": task, **query.columns, "context": query.query.context}
         about |= {"preliminary": g.answer, "preliminary_counts": list(g.counts), "patterns": list(patterns)}
         about |= {"pattern_weights": list(g.pattern_weights)}
         rows += [{**about, "rank": rank, **asdict(score)} for rank, score in enumerate(g.scores)]
-    return pa.Table.from_pylist(rows, schema=stage_facts("ground").schema)
+    return rows_table("ground", rows)
 
 
 def groundings_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], Grounding]]:
@@ -182,32 +179,5 @@ def groundings_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], Grounding
     return out
 
 
-def choices_table(
-    about: Mapping[str, Any], queries: Sequence[LabelledQuery], choices: Sequence[str | None]
-) -> pa.Table:
-    """Return the tools that a model chose; `about`: the columns all rows share: grounding, method, task."""
-    rows = [{**about, **_query_columns(one), "tool": tool} for one, tool in zip(queries, choices, strict=True)]
-    return pa.Table.from_pylist(rows, schema=stage_facts("choose").schema)
-
-
 def choices_of(table: pa.Table) -> list[tuple[str, tuple[str, ...], str | None]]:
     return [(row["item_id"], tuple(row["right_tools"]), row["tool"]) for row in table.to_pylist()]
-
-
-def answers_table(
-    about: Mapping[str, Any],
-    items: Sequence[Item],
-    queries: Sequence[LabelledQuery],
-    answers: Sequence[Answer],
-    correct: Sequence[bool],
-) -> pa.Table:
-    """Return grounded answers as a table; `about`: the columns all rows share."""
-    rows = []
-    for item, query, one, right in zip(items, queries, answers, correct, strict=True):
-        answer = {"tool": one.tool, "call": one.call, "answer": one.text, "correct": right, "failure": one.failure}
-        rows.append({**about, **_query_columns(query), "answers": list(item.answers), **answer})
-    return pa.Table.from_pylist(rows, schema=stage_facts("answer_grounded").schema)
-
-
-def _query_columns(query: LabelledQuery) -> dict[str, Any]:
-    return {"item_id": query.item_id, "query": query.query.text, "right_tools": list(query.right)}

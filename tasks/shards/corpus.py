@@ -1,8 +1,8 @@
 """The files of a corpus: their digests, and the parts in which they are read.
 
-A file is digested in blocks, several at a time, and its digest is kept by path, size and time of change: in the
-process, and by `keep_digests` in the data folder. The parts follow from the files alone: files that follow each other
-are read together up to the size of a block, a larger file of JSON lines by blocks; any other large file is one part.
+A file's digest is kept by path, size and time of change: in the process, and by `keep_digests` in the data folder. The
+parts follow from the files alone: files that follow each other are read together up to the size of a block, a larger
+file of JSON lines by blocks; any other large file is one part.
 """
 
 import hashlib
@@ -109,14 +109,13 @@ class PartSpec:
 def part_specs(spec: BuildSpec) -> list[PartSpec]:
     root = Path(spec.corpus)
     entries = _digested(corpus_files(root), spec.store())
-    specs = []
-    for part in _parts(entries):
+    options = (spec.ingest, spec.decontamination, spec.overlay, spec.deduplicate)
+
+    def digest(part: CorpusPart) -> str:
         names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
-        span = (part.lines.start, part.lines.end) if part.lines is not None else ()
-        digest = digest_of("part", *names, *map(str, span))
-        options = (spec.decontamination, spec.overlay, spec.deduplicate)
-        specs.append(PartSpec(spec.run_id, spec.data, spec.corpus, part, digest, spec.ingest, *options))
-    return specs
+        return digest_of("part", *names, *map(str, (part.lines.start, part.lines.end) if part.lines else ()))
+
+    return [PartSpec(spec.run_id, spec.data, spec.corpus, one, digest(one), *options) for one in _parts(entries)]
 
 
 def _parts(entries: dict[Path, _Entry]) -> Iterator[CorpusPart]:

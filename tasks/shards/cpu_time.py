@@ -1,7 +1,6 @@
-"""CPU seconds of a shard: those of its own thread, and those that the model's thread spent for it.
+"""CPU seconds of a shard, from which a run's cost is predicted: those of its own thread, and the model's spent for it.
 
-Seconds on the clock grow with the machine's other work, so a run's cost is predicted from CPU time. Threads that a
-library starts for itself, such as OpenMP's helpers or a tool's, are not counted.
+Threads that a library starts for itself, such as OpenMP's helpers or a tool's, are not counted.
 """
 
 import threading
@@ -14,7 +13,6 @@ _spent = threading.local()  # .model: CPU seconds of the model's thread for jobs
 
 
 def add_model_cpu(seconds: float) -> None:
-    """Count CPU seconds that the model's thread spent on a job of the present thread."""
     _spent.model = getattr(_spent, "model", 0.0) + seconds
 
 

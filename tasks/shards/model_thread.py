@@ -1,8 +1,7 @@
-"""The model of a process that runs shards, its only one: a single thread uses it, for one shard at a time.
+"""The model of a process that runs shards, its only one: a single thread loads and uses it, for one shard at a time.
 
-On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. If the teams have more threads
-than there are cores, waiting threads sleep and wake at every operation instead of spinning, and small models take twice
-as long. Loading a model computes as well.
+On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. With more of these than cores,
+waiting threads sleep and wake at every operation instead of spinning, and small models take twice as long.
 """
 
 from __future__ import annotations
@@ -15,23 +14,15 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.settings import model_credentials
 from tasks.shards.cpu_time import add_model_cpu
-from toolformer_core.lm.base import (
-    Draw,
-    DrawRequest,
-    Insertion,
-    LanguageModel,
-    Scan,
-    ScanWrapper,
-    ScoreRequest,
-    tokens_passed,
-)
+from toolformer_core.lm import base
+from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel, Scan, ScanWrapper, ScoreRequest
 from toolformer_core.records import Prompt
 
 Result = TypeVar("Result")
@@ -39,12 +30,12 @@ OnWait = Callable[[float], None]  # called with the seconds spent waiting for ot
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _Job(Generic[Result]):
     """A piece of work, and the lease that takes the model when it starts; None: it is taken for this job alone."""
 
-    work: Callable[[], Any]
+    work: Callable[[], Result]
     hold: ModelLease | None = None
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[Result] = field(default_factory=Future)
     submitted: float = field(default_factory=time.perf_counter)
     waited: float = 0.0  # seconds
     cpu: float = 0.0  # seconds of the model's thread
@@ -53,32 +44,33 @@ class _Job:
         self.waited = time.perf_counter() - self.submitted
         begin = time.thread_time()
         try:
-            result = self.work()
+            try:
+                result = self.work()
+            finally:  # before the caller goes on
+                self.cpu = time.thread_time() - begin
+                del self.work  # so that a kept result does not keep the work's data alive
         except BaseException as exc:  # noqa: BLE001 - raised again in the caller
-            self.cpu = time.thread_time() - begin  # before the caller goes on
             self.future.set_exception(exc)
         else:
-            self.cpu = time.thread_time() - begin
             self.future.set_result(result)
-        finally:
-            del self.work  # so that a kept result does not keep the work's data alive
 
 
 class _ModelThread:
     """Runs one job after another: only the lease holder's jobs while there is one, else jobs that finish a shard first.
 
-    Jobs that begin a shard go last. Otherwise all active shards would reach scoring at the same time, and the model
-    would wait for each of them between two passes.
+    Otherwise all active shards would reach scoring together, and the model would wait for each between two passes.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._finishing: deque[_Job] = deque()
-        self._beginning: deque[_Job] = deque()
+        self._finishing: deque[_Job[Any]] = deque()
+        self._beginning: deque[_Job[Any]] = deque()
         self.holder: ModelLease | None = None  # who has the model
         self._thread: threading.Thread | None = None
 
-    def result(self, job: _Job, *, finishing: bool, waited: OnWait | None = None, counted: bool = True) -> Any:
+    def result(
+        self, job: _Job[Result], *, finishing: bool, waited: OnWait | None = None, counted: bool = True
+    ) -> Result:
         """Run a job and return its result, at once for the model's thread; `counted`: its CPU time is the shard's."""
         if threading.current_thread() is self._thread:
             job.run()
@@ -87,10 +79,9 @@ class _ModelThread:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="model", daemon=True)
                 self._thread.start()
+            queue = self._finishing if finishing else self._beginning
             if job.hold is not None and job.hold is self.holder:
                 queue = job.hold.jobs
-            else:
-                queue = self._finishing if finishing else self._beginning
             queue.append(job)
             self._changed.notify()
         try:
@@ -120,10 +111,8 @@ class _ModelThread:
             job.run()
             del job
 
-    def _next(self) -> _Job | None:
-        if self.holder is not None:
-            return self.holder.jobs.popleft() if self.holder.jobs else None
-        queue = self._finishing or self._beginning
+    def _next(self) -> _Job[Any] | None:
+        queue = self.holder.jobs if self.holder is not None else self._finishing or self._beginning
         if not queue:
             return None
         job = queue.popleft()
@@ -138,12 +127,12 @@ _THREAD = _ModelThread()
 class ModelLease:
     """Exclusive use of the model, from the first job submitted through the lease until `release`."""
 
-    waited: OnWait | None = None  # called with the seconds spent waiting for others
-    jobs: deque[_Job] = field(default_factory=deque)
+    waited: OnWait | None = None
+    jobs: deque[_Job[Any]] = field(default_factory=deque)
 
     def do(self, work: Callable[[], Result]) -> Result:
         waited, self.waited = self.waited, None
-        return _THREAD.result(_Job(work, self), finishing=False, waited=waited)  # type: ignore[no-any-return]
+        return _THREAD.result(_Job(work, self), finishing=False, waited=waited)
 
     @property
     def held(self) -> bool:
@@ -155,11 +144,8 @@ class ModelLease:
 
 
 def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, waited: OnWait | None = None) -> Result:
-    """Run a job, which must not wait for another shard, in the thread that uses the model; return its result.
-
-    Jobs that are `finishing` a shard's work go before those that begin one; `waited` gets the seconds of waiting.
-    """
-    return _THREAD.result(_Job(work), finishing=finishing, waited=waited)  # type: ignore[no-any-return]
+    """Run a job, which must not wait for another shard, in the thread that uses the model; return its result."""
+    return _THREAD.result(_Job(work), finishing=finishing, waited=waited)
 
 
 _RESIDENT: dict[tuple[str, str], LanguageModel] = {}  # by name and digest; one: two would not always fit into memory
@@ -174,8 +160,6 @@ def on_model_dropped(release: Callable[[], None]) -> None:
 def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) -> LanguageModel:
     """Return a model, loading it if it is not resident; the one that is resident is dropped first."""
     key = (name, digest)
-    if (held := _RESIDENT.get(key)) is not None:
-        return held
 
     def replaced() -> LanguageModel:
         if key not in _RESIDENT:
@@ -186,8 +170,9 @@ def resident_model(name: str, digest: str, load: Callable[[], LanguageModel]) ->
             _RESIDENT[key] = load()
         return _RESIDENT[key]
 
-    loaded: LanguageModel = _THREAD.result(_Job(replaced), finishing=True, counted=False)  # no shard's work
-    return loaded
+    if (held := _RESIDENT.get(key)) is not None:
+        return held
+    return _THREAD.result(_Job(replaced), finishing=True, counted=False)  # no shard's work
 
 
 def named_model(name: str, digest: str) -> LanguageModel:
@@ -199,7 +184,7 @@ def named_model(name: str, digest: str) -> LanguageModel:
 
 def tokens_of_resident() -> int:
     """Return how many tokens have passed through this process's model, if it counts them; 0 without a model."""
-    return sum(map(tokens_passed, list(_RESIDENT.values())))
+    return sum(map(base.tokens_passed, list(_RESIDENT.values())))
 
 
 class _HeldScan(ScanWrapper[Scan]):
@@ -218,12 +203,11 @@ class _HeldScan(ScanWrapper[Scan]):
 class QueuedLM:
     """A language model for one shard, which takes the model only while it is in use: during a scan, or one call.
 
-    While a shard processes the model's results, other shards can use the model. Use it as a context manager, so that a
-    scan interrupted by an error is closed as well.
+    Use it as a context manager, so that a scan interrupted by an error is closed as well.
     """
 
     lm: LanguageModel
-    waited: OnWait | None = None  # called with the seconds spent waiting for other shards, see `ShardWriter.add_wait`
+    waited: OnWait | None = None
     tokens: int = 0  # passed through the model for this shard, if it counts them
     _scan: Generator[Scan, None, None] | None = None
     _hold: ModelLease | None = None  # of the last scan
@@ -262,21 +246,19 @@ class QueuedLM:
     def log_probs(self, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float32]]:
         """See `LanguageModel`; it is a RuntimeError while a scan of this shard holds the model."""
         self._check_free()
-        scored = partial(self._counted, lambda: self.lm.log_probs(requests))
+        scored = partial(self._counted, partial(self.lm.log_probs, requests))
         return in_model_thread(scored, finishing=True, waited=self.waited)
 
     def _check_free(self) -> None:
         if self._hold is not None and self._hold.held:
-            raise RuntimeError(
-                "a scan of this shard still holds the model: go on to its end, or close it, then ask something else"
-            )
+            raise RuntimeError("a scan of this shard still holds the model: go on to its end, or close it")
 
     def _counted(self, work: Callable[[], Result]) -> Result:
-        begin = tokens_passed(self.lm)
+        begin = base.tokens_passed(self.lm)
         try:
             return work()
         finally:
-            self.tokens += tokens_passed(self.lm) - begin
+            self.tokens += base.tokens_passed(self.lm) - begin
 
     def __enter__(self) -> QueuedLM:
         return self

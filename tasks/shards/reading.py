@@ -1,8 +1,6 @@
-"""A process that reads parts of a corpus ahead of `ingest`: in threads Python parses one row at a time.
+"""`python -P -m tasks.shards.reading < the pickled parts`: a process that reads parts of a corpus ahead of `ingest`.
 
-    python -P -m tasks.shards.reading < the pickled parts
-
-What it could not read `ingest` tries again, which then says why.
+In threads Python parses one row at a time. What it could not read `ingest` tries again, which then says why.
 """
 
 import os
@@ -12,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from tasks.shards.corpus import PartSpec
-from tasks.stages.ingest import read_parts
+from tasks.stages.ingest import read_stages
 
 
 def read_in_process(parts: Sequence[PartSpec]) -> None:
@@ -26,4 +24,4 @@ if __name__ == "__main__":
     for part in pickle.load(sys.stdin.buffer):
         if os.getppid() != parent:
             break
-        read_parts([part])
+        read_stages(part)

@@ -1,9 +1,7 @@
 """A shard done once more, though nothing that it depends on has changed: transient failures of a tool, retried.
 
-The earlier commit stays, and another one follows it: the part `follows` of its fingerprint is the earlier one's
-fingerprint. Every build, whether it asks again or not, takes the last of such a chain; two flows that follow up the
-same commit compute one shard, with one key. A run follows up only commits from before it began, so within a run a shard
-has one result. Only commits with transient failures are looked behind.
+Another commit follows the earlier one, whose fingerprint is the part `follows` of its own, so flows that retry at the
+same time compute one shard. Every build takes the last of such a chain; a run follows up only commits from before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Skip, take the lease, run, commit, notify: the one place where idempotence happens, for every stage.
 
-If the commit of a shard's fingerprint (`ShardSpec`) exists and its data is intact, nothing is done; otherwise the stage
-runs, its data is written, and the commit last: a kill leaves a finished shard or one to be done again.
+If the commit of a shard's fingerprint exists and its data is intact, nothing is done; otherwise the stage runs, its
+data is written, and the commit last: a kill leaves a finished shard or one to be done again.
 """
 
 import datetime as dt
@@ -69,7 +69,7 @@ class ShardWriter:
         self.files.append(self.store.write(stage or k.stage, k.tool, k.shard, k.fingerprint, table, name))
 
     def write_rejects(self, table: pa.Table, *, stage: str = "") -> None:
-        """Write rejected rows; they are listed in the commit, and no later stage reads them."""
+        """Write rejected rows, which no later stage reads."""
         k, name = self.key, f"{self.key.shard}-{len(self.files):05d}"
         self.files.append(self.store.write_rejects(stage or k.stage, k.tool, name, k.fingerprint, table))
 
@@ -118,19 +118,13 @@ def active_shards() -> list[ActiveShard]:
 
 
 def run_shard(
-    store: Store,
-    spec: ShardSpec,
-    run_id: str,
-    run: Callable[[ShardWriter], StageOutput],
-    leases: Leases | None = None,
+    store: Store, spec: ShardSpec, run_id: str, run: Callable[[ShardWriter], StageOutput], leases: Leases | None = None
 ) -> ShardResult:
     """Return the shard's result if its commit exists and its data is intact, else run the stage; notify the listener.
 
-    If several processes share the store, `leases` say who works on which shard; another's shard is waited for.
-
-    Raises:
-        ConservationError: the rows do not add up; nothing is committed.
-        StoreError, CatalogError: the data could not be written, or the leases' database not be used.
+    If several processes share the store, `leases` say who works on which shard; another's shard is waited for. A
+    ConservationError: the rows do not add up, nothing is committed. A StoreError or CatalogError: the data could not be
+    written, or the leases' database not be used.
     """
     if leases is None:
         result = _finished(store, spec.key) or _commit(store, _run(store, spec, run_id, run))

@@ -6,6 +6,7 @@ It names what its rows depend on, and has a plain function from those to a table
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
@@ -53,10 +54,7 @@ def shards_of(source: ShardResult) -> list[Shard]:
 
 
 def shard_name(number: int) -> str:
-    """Return a shard's name. It says nothing of the corpus: a shard of the same documents is the same shard.
-
-    What the documents are stands in the fingerprint, and every file's name carries that.
-    """
+    """Return a shard's name. It says nothing of the corpus: a shard of the same documents is the same shard."""
     return f"part-{number:05d}"
 
 
@@ -143,12 +141,9 @@ class Stage(Generic[Spec]):
 
 def run_stage(stage: Stage[Spec], inputs: Inputs[Spec]) -> ShardResult:
     """Return a shard's committed result, running the stage if it is not there; see `run_shard` for what it raises."""
-    store = inputs.spec.store()
-    inputs = last_inputs(stage, inputs)
-    shard_spec = stage.shard_spec(inputs)
-    result = run_shard(
-        store, shard_spec, inputs.spec.run_id, lambda writer: stage.run(inputs, writer), leases_of(store)
-    )
+    store, inputs = inputs.spec.store(), last_inputs(stage, inputs)
+    run = partial(stage.run, inputs)
+    result = run_shard(store, stage.shard_spec(inputs), inputs.spec.run_id, run, leases_of(store))
     if not result.skipped:
         stage.committed(inputs, result)
     return result

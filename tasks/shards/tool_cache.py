@@ -1,12 +1,8 @@
-"""A cache of tool responses, shared by runs and hosts.
+"""A cache of tool responses, shared by runs and hosts: the rows of all commits of `execute` of one tool and config.
 
-It stores nothing itself: a tool's known answers are the rows of all commits of `execute` whose tool and config have the
-same fingerprints. Of every distinct question 16 bytes are held: where its answer is.
-
-Responses, and failures that are the tool's own, are reused. Of a tool that asks others (`ttl_s`) only responses are,
-while they last; transient failures (timeout, crashed, ...) are asked again. Where nothing may be asked (`--answers
-stored`), all of these are used, the last if there is no other. A reused response keeps its age: a commit records the
-time of its oldest answer.
+It stores nothing itself, and holds 16 bytes of every distinct question: where its answer is. Responses, and failures
+that are the tool's own, are reused; of a tool that asks others (`ttl_s`) only responses are, while they last. Where
+nothing may be asked (`--answers stored`), all are used, transient failures too. A reused response keeps its age.
 """
 
 import datetime as dt
@@ -18,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -67,8 +63,7 @@ class _Piece(NamedTuple):
 class _Index:
     """Locations of answers: a question's digest -> file and row.
 
-    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom. Pieces of a
-    million answers stay as they are, as merging those would take memory.
+    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom.
     """
 
     pieces: list[_Piece] = field(default_factory=list)
@@ -117,10 +112,7 @@ class ToolCache:
     _passing: _Index = field(default_factory=_Index)  # what only a run that may ask nothing uses
 
     def recall(self, questions: Iterable[Question], *, offline: bool = False) -> Recalled:
-        """Return the known answers to these questions; of several, the newest.
-
-        With `offline` no tool may be called, so answers that are too old, and transient failures, are used as well.
-        """
+        """Return the known answers to these questions, of several the newest; `offline`: no tool may be called."""
         with self._lock:
             self._look(at_once=offline)  # offline, an answer that is not found cannot be had
             wanted = {question: _digest(*question) for question in questions}
@@ -158,15 +150,11 @@ class ToolCache:
         self._seen.update(ids)  # including those that could not be read
 
     def _note(self, file: DataFile, answered: float) -> None:
-        table = self._read(file)
-        if table is None:
-            return
-        columns = [table.column(name).to_pylist() for name in ("input", "context", "failure", "transient")]
-        digests = np.zeros(table.num_rows, dtype=np.uint64)
-        lasts = np.zeros(table.num_rows, dtype=np.bool_)
-        for n, (input_, context, failure, transient) in enumerate(zip(*columns, strict=True)):
-            digests[n] = _digest(input_, context)
-            lasts[n] = not (is_transient(failure, transient) if self.lifetime_s is None else failure)
+        executions = self._read(file)
+        digests = np.array([_digest(e.input, e.context) for e in executions], dtype=np.uint64)
+        failed = np.array([bool(e.failure) for e in executions], dtype=np.bool_)
+        transient = np.array([is_transient(e.failure, e.transient) for e in executions], dtype=np.bool_)
+        lasts = ~(transient if self.lifetime_s is None else failed)
         self._files.append((file, answered))
         for index, chosen in ((self._lasting, lasts), (self._passing, ~lasts)):
             if self.lifetime_s is None:  # one answer is as good as another: the first is enough
@@ -187,20 +175,20 @@ class ToolCache:
         oldest = np.inf
         for file in sorted(by_file, key=lambda n: (-self._files[n][1], self._files[n][0].path)):
             rows = [row for row, question in by_file[file].items() if question not in known]
-            table = self._read(self._files[file][0]) if rows else None
-            for execution in arrow.executions_of(table.take(pa.array(rows, pa.int64()))) if table is not None else ():
+            for execution in self._read(self._files[file][0], rows) if rows else ():
                 question = (execution.input, execution.context)
                 if question in wanted and question not in known:
                     known[question] = execution
                     oldest = min(oldest, self._files[file][1])
         return float(oldest)
 
-    def _read(self, file: DataFile) -> pa.Table | None:
+    def _read(self, file: DataFile, rows: Sequence[int] | None = None) -> list[Execution]:
         try:
-            return self.store.read(file)
+            table = self.store.read(file)
         except StoreError as exc:
             _log.warning("the answers in it are not used: %s", exc)
-            return None
+            return []
+        return arrow.executions_of(table if rows is None else table.take(pa.array(rows, pa.int64())))
 
 
 def _digest(input_: str, context: str) -> int:
@@ -220,13 +208,8 @@ def _cache(
     return ToolCache(Store(data), tool, dict(parts), lifetime_s, stages=stages)
 
 
-_MAKING = threading.Lock()
-
-
 def cache_of(
     data: str, tool: str, parts: Mapping[str, str], lifetime_s: float | None, stages: tuple[str, ...] = _STAGES
 ) -> ToolCache:
     """Return this process's cache of a tool in a data folder or URL; see `ToolCache`."""
-    same: Any = tuple((name, parts[name]) for name in _SAME)
-    with _MAKING:
-        return _cache(data, tool, same, lifetime_s, stages)
+    return _cache(data, tool, tuple((name, parts[name]) for name in _SAME), lifetime_s, stages)

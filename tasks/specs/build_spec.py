@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from tasks.shards.model_thread import named_model, resident_model
 from tasks.specs.decontamination import Decontamination
 from tasks.specs.mark_filter import MarkFilter
+from toolformer_core import config
 from toolformer_core.annotate.call_filter import SharedWords
-from toolformer_core.config import (
-    TOOL_NAMES,
-    AssembleConfig,
-    ChainConfig,
-    ExecuteConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    ScoreConfig,
-)
 from toolformer_core.errors import ToolError, ToolformerError
 from toolformer_core.lm.base import LanguageModel
 from toolformer_core.records import Prompt
@@ -58,19 +49,19 @@ class BuildSpec:
     tool_digests: Mapping[str, str]
     prompts: Mapping[str, Prompt]  # of each tool
     tool_settings: ToolSettings
-    ingest: IngestConfig
-    prefilter: PrefilterConfig
-    sample: Mapping[str, SampleConfig]
-    execute: ExecuteConfig
-    score: ScoreConfig
-    assemble: AssembleConfig
+    ingest: config.IngestConfig
+    prefilter: config.PrefilterConfig
+    sample: Mapping[str, config.SampleConfig]
+    execute: config.ExecuteConfig
+    score: config.ScoreConfig
+    assemble: config.AssembleConfig
     decontamination: Decontamination | None = None  # benchmarks that the corpus must not hold; None: none
     deduplicate: bool = False  # near-duplicates are dropped
     mask_pii: bool = False  # e-mail addresses and telephone numbers are masked in what stages read of documents
     # By document, of those that share words with a benchmark where that costs calls alone; known once they are read.
     shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)
     max_same_call: int | None = None  # documents that may keep a call of one tool, input and response; None: all
-    chains: ChainConfig = field(default_factory=ChainConfig)
+    chains: config.ChainConfig = field(default_factory=config.ChainConfig)
     chain_prompts: Mapping[str, Prompt] = field(default_factory=dict)  # of each tool, if calls are chained
     candidates: tuple[str, str] | None = None  # file of calls in place of sampled ones, and its digest; None: none
     filters: Mapping[str, DocumentFilter] = field(default_factory=dict)  # of tools that are none of the paper's
@@ -100,10 +91,10 @@ _leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root o
 def leases_of(store: Store) -> Leases | None:
     """Return who is at work on what in a store that several machines share, connected once a process; else None.
 
-    A dry run needs no lease. A CatalogError: the database cannot be reached.
+    A CatalogError: the database cannot be reached.
     """
     url = shared_catalog()
-    if url is None or isinstance(store.files, OverlayFiles):
+    if url is None or isinstance(store.files, OverlayFiles):  # a dry run needs no lease
         return None
     with _LOADING:
         if (url, store.root) not in _leases:
@@ -113,7 +104,7 @@ def leases_of(store: Store) -> Leases | None:
 
 _TOOLS_AT_MOST = 64  # that a process keeps, the newest
 
-_tools: OrderedDict[tuple[str, ToolSettings, str], Tool] = OrderedDict()  # by key, settings and fingerprint
+_tools: dict[tuple[str, ToolSettings, str], Tool] = {}  # by key, settings and fingerprint
 
 
 def keep_tools(tools: Mapping[str, Tool], settings: ToolSettings) -> None:
@@ -126,7 +117,7 @@ def keep_tools(tools: Mapping[str, Tool], settings: ToolSettings) -> None:
 def _keep(known_as: tuple[str, ToolSettings, str], tool: Tool) -> Tool:
     _tools[known_as] = tool
     if len(_tools) > _TOOLS_AT_MOST:
-        _tools.popitem(last=False)
+        del _tools[next(iter(_tools))]
     return tool
 
 
@@ -134,12 +125,14 @@ def _build_tool(key: str, settings: ToolSettings, digest: str) -> Tool:
     from toolformer_core.tools.build import build_tools
 
     tool = build_tools([key], settings, qa_credentials=qa_credentials(settings.qa_reader))[key]
-    if key not in TOOL_NAMES and tool.fingerprint != digest:
-        raise ToolError(
-            f"the tool {key} is not the one that this run was started with: its code, description or schema has "
-            "changed since; run the same command again"
-        )
+    if key not in config.TOOL_NAMES and tool.fingerprint != digest:
+        raise changed_tool(key)
     return tool
+
+
+def changed_tool(key: str) -> ToolError:
+    problem = "is not the one that this run was started with: its code, description or data have changed since"
+    return ToolError(f"the tool {key} {problem}; run the same command again")
 
 
 def model_of(spec: BuildSpec) -> LanguageModel:
@@ -150,10 +143,8 @@ def model_of(spec: BuildSpec) -> LanguageModel:
         return named_model(spec.model, spec.model_digest)
     from toolformer_core.lm.remote.engine import load_remote_model
 
-    served, credentials = spec.remote, model_credentials(spec.model)
-    return resident_model(
-        spec.model, spec.model_digest, lambda: load_remote_model(spec.model, served=served, credentials=credentials)
-    )
+    load = partial(load_remote_model, spec.model, served=spec.remote, credentials=model_credentials(spec.model))
+    return resident_model(spec.model, spec.model_digest, load)
 
 
 def tool_of(spec: BuildSpec, key: str) -> Tool:
@@ -167,7 +158,7 @@ def tool_of(spec: BuildSpec, key: str) -> Tool:
 
 _POOLS_AT_MOST = 16  # that a process keeps; more are closed when unused, the least recently used first
 
-_pools: OrderedDict[tuple[int, float], AnnotationPool] = OrderedDict()  # by the tool's identity and the time limit
+_pools: dict[tuple[int, float], AnnotationPool] = {}  # by the tool's identity and the time limit
 
 
 def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
@@ -177,11 +168,8 @@ def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
     """
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:
-        pool = _pools.get(key)
-        if pool is None:
-            pool = _pools[key] = AnnotationPool(tool, timeout_s=timeout_s)
-        _pools.move_to_end(key)
-        for other in list(_pools)[: max(0, len(_pools) - _POOLS_AT_MOST)]:
+        pool = _pools[key] = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)
+        for other in list(_pools)[:-_POOLS_AT_MOST]:
             if _pools[other].idle:
                 _pools.pop(other).close()
         return pool

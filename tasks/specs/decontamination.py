@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -16,8 +17,6 @@ from toolformer_core.evaluate.contamination import ItemFinder, ItemTexts
 from toolformer_core.evaluate.items import Item
 from toolformer_core.evaluate.tasks import read, task_named, tasks
 from toolformer_core.records import digest_of
-
-_LINES = ".txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,52 +42,47 @@ class Decontamination:
         if not given:
             return None
         benchmarks = tuple(map(_named, given))
-        items = read_items(benchmarks, ngram)
+        items = [item for one in benchmarks for item in _items_of(one, ngram)]
         counts = Counter(item.benchmark for item in items)
         return cls(benchmarks, ngram, _digest(items, ngram), tuple(counts.items()), calls_only)
 
     def finder(self) -> ItemFinder:
         """Return what finds the items, read once a process, or raise a UsageError if they have changed meanwhile."""
         with _READING:
-            if self.digest not in _finders:
-                items = read_items(self.benchmarks, self.ngram)
-                if _digest(items, self.ngram) != self.digest:
-                    names = ", ".join(one.path or one.task for one in self.benchmarks)
-                    raise UsageError(f"{names}: the items have changed since the build began; run the same build again")
-                _finders.clear()
-                _finders[self.digest] = ItemFinder(items, self.ngram)
-            return _finders[self.digest]
+            return _finder(self)
 
 
 _READING = threading.Lock()
-_finders: dict[str, ItemFinder] = {}  # the last one, by its digest
+
+
+@lru_cache(maxsize=1)
+def _finder(benchmarks: Decontamination) -> ItemFinder:
+    items = [item for one in benchmarks.benchmarks for item in _items_of(one, benchmarks.ngram)]
+    if _digest(items, benchmarks.ngram) != benchmarks.digest:
+        names = ", ".join(one.path or one.task for one in benchmarks.benchmarks)
+        raise UsageError(f"{names}: the items have changed since the build began; run the same build again")
+    return ItemFinder(items, benchmarks.ngram)
 
 
 def _named(given: str) -> BenchmarkFile:
     name, equals, path = given.partition("=")
     if equals and "/" not in name:
         return BenchmarkFile(task_named(name).name, name, _absolute(path))
-    known = tasks()
+    known, file = tasks(), Path(given)
     if given in known:
         return BenchmarkFile(given, given, None)
-    file = Path(given)
-    words = file.name.lower().replace("_", "-").split(".")
-    if (task := words[0]) in known:
+    if (task := file.name.lower().replace("_", "-").split(".")[0]) in known:
         return BenchmarkFile(task, task, _absolute(given))
-    if file.suffix.lower() != _LINES:
+    if file.suffix.lower() != ".txt":
         raise UsageError(
             f"--decontaminate {given}: which benchmark is it? Write TASK={given}; the tasks are {', '.join(known)}. "
-            f"A file of lines of text ends in {_LINES}"
+            "A file of lines of text ends in .txt"
         )
     return BenchmarkFile(file.stem, "", _absolute(given))
 
 
 def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
-
-
-def read_items(benchmarks: Iterable[BenchmarkFile], ngram: int) -> list[ItemTexts]:
-    return [item for one in benchmarks for item in _items_of(one, ngram)]
 
 
 def _items_of(benchmark: BenchmarkFile, ngram: int) -> Iterator[ItemTexts]:

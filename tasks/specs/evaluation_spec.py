@@ -22,9 +22,8 @@ from warehouse.store import Store
 if TYPE_CHECKING:
     from toolformer_core.decode.toolformer import Toolformer
 
-# Versions of the stages of that name. They stand here because an evaluation's name holds them: figures of one version
-# are not mixed with another's. Raised when the same inputs would give other rows: by another prompt, scoring rule,
-# decoding or likelihood.
+# Versions of the stages of that name, raised when the same inputs would give other rows. They stand here because an
+# evaluation's name holds them: figures of one version are not mixed with another's.
 EVALUATE_VERSION, PERPLEXITY_VERSION = "4", "2"
 
 TRIGGER_ARM = "toolformer-trigger"
@@ -42,8 +41,6 @@ ARMS: Mapping[str, tuple[str, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark and where it is read from, in plain values."""
-
     run_id: str
     data: str  # folder or URL
     task: str
@@ -121,10 +118,7 @@ class ArmRun(OfBenchmark):
 
 
 def source_digest(task: Task, path: Path | None) -> str:
-    """Return the digest of all that a benchmark is read from, or raise a CorpusError if nothing can be read.
-
-    What comes from the hub is known by its name alone; it is not looked at again once it has been read.
-    """
+    """Return the digest of all that a benchmark is read from, of the hub its name; a CorpusError: there is nothing."""
     if path is None:
         if (items := EMBEDDED.get(task.name)) is not None:
             return file_digest(items) if items.is_file() else ""
@@ -142,8 +136,7 @@ def source_digest(task: Task, path: Path | None) -> str:
     )
 
 
-# The resident model with its tools, by all that makes it, while an evaluation asks for it; only the model's thread
-# touches it.
+# The resident model with its tools, by all that makes it; only the model's thread touches it.
 _HELD: dict[tuple[Any, ...], Toolformer] = {}
 
 

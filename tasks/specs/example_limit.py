@@ -1,14 +1,14 @@
 """The limits of examples, per tool and of equal calls: which documents exceed them, and which shards a tool needs.
 
 With `--stop-when-full` a tool is annotated on the shortest prefix of a seeded order of shards in which it has enough
-examples by the rules of `assemble`, or on all shards; the limit then drops what its last shard has too many. So the
-prefixes follow from the data alone, not from who did which shard first.
+examples, or on all; the limit then drops what its last shard has too many. The prefixes follow from the data alone.
 """
 
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -53,24 +53,18 @@ def examples_in_shard(assembly: AssemblySpec, scored: Sequence[ShardResult]) -> 
     return Counter(tool for tool, _ in {(tool, call.doc_id) for call in kept for tool in call.tools})
 
 
-def with_limits(
-    assembly: AssemblySpec,
-    scored: Mapping[str, Sequence[ShardResult]],
-    sampled: Mapping[str, Sequence[ShardResult]] | None = None,
-) -> AssemblySpec:
+_Results = Mapping[str, Sequence[ShardResult]]  # by shard
+
+
+def with_limits(assembly: AssemblySpec, scored: _Results, sampled: _Results | None = None) -> AssemblySpec:
     """Return the rules with the last ranks that stay, of equal calls and of tools that have too many examples.
 
-    Args:
-        scored: shard -> the losses, of every tool and depth.
-        sampled: shard -> the draws, of every tool; needed where positions are left out.
+    `scored` are the losses of every tool and depth, by shard; `sampled` the draws, needed where positions are left out.
     """
     if assembly.max_same_call is not None:
         kept = _kept_calls(assembly, scored, sampled)
         assembly = replace(assembly, last_same=_last_same(kept, assembly.max_same_call, assembly.config.seed))
     return replace(assembly, last_ranks=_last_ranks(assembly, scored, sampled))
-
-
-_Results = Mapping[str, Sequence[ShardResult]]  # by shard
 
 
 def _kept_calls(assembly: AssemblySpec, scored: _Results, sampled: _Results | None) -> Iterator[list[ScoredCall]]:
@@ -92,15 +86,10 @@ def _last_same(kept: Iterable[list[ScoredCall]], limit: int, seed: int) -> dict[
 
 
 def _last_ranks(assembly: AssemblySpec, scored: _Results, sampled: _Results | None) -> dict[str, str]:
-    """Return, for every tool that has more examples than the limit, the rank of the last one that stays.
-
-    Of each shard only what may stay is held: memory does not grow with the corpus.
-    """
-    limit = assembly.config.max_examples
-    rows = Counter[str]()
-    for results in scored.values():
-        for result in results:
-            rows[result.key.tool] += sum(file.rows for file in result.files)
+    """Return, for every tool with more examples than the limit, the last rank that stays; no more is held of shards."""
+    limit, rows = assembly.config.max_examples, Counter[str]()
+    for result in chain.from_iterable(scored.values()):
+        rows[result.key.tool] += sum(file.rows for file in result.files)
     if all(n <= limit for n in rows.values()):
         return {}  # fewer calls than examples allowed: nothing needs to be read
     cap = ExampleCap(limit, assembly.config.seed)

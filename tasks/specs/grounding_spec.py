@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tasks.settings import qa_credentials
 from tasks.shards.model_thread import named_model
+from tasks.specs.build_spec import changed_tool
 from tasks.specs.evaluation_spec import OfBenchmark
 from toolformer_core.config import canonical_json
-from toolformer_core.errors import ToolError
 from toolformer_core.grounding.encoders import Encoder, HiddenStateEncoder, encoder_named
 from toolformer_core.grounding.ground import Grounder, GroundingSettings
 from toolformer_core.grounding.library import DemonstrationKind, LibraryTool, library_of
@@ -43,9 +43,7 @@ class NamedModel:
 
 @dataclass(frozen=True, slots=True)
 class ToolLibrary:
-    """The tools to choose from, in the order in which equal scores are decided."""
-
-    tools: tuple[tuple[str, str], ...]  # key and digest (`LibraryTool.digest`) of each
+    tools: tuple[tuple[str, str], ...]  # key and digest of each, in the order in which equal scores are decided
     settings: ToolSettings  # where they find their data
     demonstrations: DemonstrationKind = "questions"  # how calls are shown to the small LM
     mocked: tuple[str, ...] = ()  # keys of the tools that are ranked by their mock responses
@@ -123,8 +121,6 @@ class ChoiceRun(_OfGrounding):
 
 @dataclass(frozen=True, slots=True)
 class AnswerRun(_OfGrounding):
-    """The answers to a benchmark's queries with the tools that one method chooses."""
-
     large: NamedModel  # the LM that writes the final call, or the answer
     weights: Weights  # of `gear`; other methods do not read them
     examples: tuple[tuple[str, str], ...] = ()  # of `few-shot`: questions and answers of held-out items
@@ -135,10 +131,7 @@ class AnswerRun(_OfGrounding):
         return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('answers', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        settings: dict[str, list[Any]] = {
-            "gear": [asdict(self.weights)],
-            "few-shot": [[list(pair) for pair in self.examples]],
-        }
+        settings = {"gear": [asdict(self.weights)], "few-shot": [[list(pair) for pair in self.examples]]}
         return self.parts_of(self.large, settings.get(self.method, []))
 
 
@@ -157,29 +150,20 @@ def tools_of(
 
 @lru_cache(maxsize=8)
 def library_tools(library: ToolLibrary) -> tuple[LibraryTool, ...]:
-    """Return the library's tools, built once a process.
-
-    A ToolError: one is not what it was when the run was started; a UsageError: something it reads is not there.
-    """
+    """Return the library's tools, built once a process, or raise a ToolError if one has changed, or a UsageError."""
     built = tools_of(library.keys, library.settings, library.demonstrations, library.mocked)
     for (key, digest), one in zip(library.tools, built, strict=True):
         if one.digest != digest:
-            raise ToolError(
-                f"the tool {key} is not the one that this run was started with: its code, description, examples or "
-                "data have changed since; run the same command again"
-            )
+            raise changed_tool(key)
     return built
 
 
 def grounder_of(run: GroundingRun, large: NamedModel | None = None) -> Grounder:
-    """Return what grounds a run's queries, or raise a ToolformerError. Its cost begins at nothing; models are kept.
-
-    `large` answers with chosen tools, and embeds nothing; None: the run's small LM.
-    """
+    """Return what grounds a run's queries, or answers with chosen tools (`large`), or raise a ToolformerError."""
     model = large or run.small
     lm: Any = named_model(model.name, model.digest)
     encoder: Encoder = HiddenStateEncoder(lm.hf_model, model.digest)
-    if large is None and run.encoder.name:
+    if large is None and run.encoder.name:  # the large LM embeds nothing
         encoder = encoder_named(run.encoder.name, run.encoder.digest)
     tools, patterns, settings = library_tools(run.library), run.patterns, run.settings
     return Grounder(tools, HFSmallLM(lm), encoder, patterns=patterns, settings=settings, embeddings=_EMBEDDINGS)

@@ -28,9 +28,8 @@ class MarkFilter:
         A chain is left out if any of its calls is rejected, or not all of them are accepted.
         """
         accepting = self.keep == "accepted"
-        return [
-            "" if all((one in self.calls) is accepting for one in digests_of(call)) else self.reason for call in calls
-        ]
+        taken = (all((one in self.calls) is accepting for one in digests_of(call)) for call in calls)
+        return ["" if own else self.reason for own in taken]
 
 
 def digests_of(call: ScoredCall) -> list[str]:

@@ -1,10 +1,11 @@
-"""The thresholds by which a build assembles C*: given ones, and ones found for a promised rate of false discoveries.
+"""The thresholds by which a build assembles C*: given ones, and ones for a promised rate of false discoveries.
 
-Where a rate is promised, they are known when all calls are scored, from the stored gains of calls and their decoys.
+The latter are known when all calls are scored, from the stored gains of calls and their decoys.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, starmap
 
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardResult
@@ -16,14 +17,11 @@ from warehouse.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How C* is assembled, and what was found out for it."""
-
     config: AssembleConfig
     found: tuple[FoundThreshold, ...] = ()
 
 
 def is_decided_late(spec: BuildSpec) -> bool:
-    """Return whether the thresholds are known only when all calls are scored."""
     return bool(spec.rates)
 
 
@@ -42,25 +40,20 @@ def gains_by_tool(
     store: Store, scored: Mapping[str, Sequence[ShardResult]], tools: Iterable[str]
 ) -> dict[str, GainsOfTool]:
     collected = {tool: GainCollector() for tool in tools}
-    for results in scored.values():
-        for result in results:
-            if result.key.tool in collected:
-                for file in result.files:
-                    collected[result.key.tool].add(arrow.scored_of(store.read(file), decoys=True))
+    for result in chain.from_iterable(scored.values()):
+        if (collector := collected.get(result.key.tool)) is not None:
+            for file in result.files:
+                collector.add(arrow.scored_of(store.read(file), decoys=True))
     return {tool: one.gains() for tool, one in collected.items()}
 
 
 def find_thresholds(
     gains: Mapping[str, GainsOfTool], rates: Mapping[str, float], own: Mapping[str, float], floors: Mapping[str, float]
 ) -> list[FoundThreshold]:
-    """Return the thresholds of tools for promised rates.
+    """Return the thresholds of tools for promised rates, in (0, 1).
 
-    Args:
-        rates: tool -> the rate, in (0, 1).
-        own: tool -> its own threshold in nats, where it is not the paper's.
-        floors: tool -> the gain below which its calls were not scored to the end, in nats; default 0.
+    By tool, in nats: its `own` threshold, where it is not the paper's, and the gain below which its calls were not
+    scored to the end (`floors`; default 0).
     """
-    return [
-        find_threshold(tool, gains[tool], rate, tau_f_for(tool, own), floors.get(tool, 0.0))
-        for tool, rate in rates.items()
-    ]
+    numbers = ((tool, gains[tool], rate, tau_f_for(tool, own), floors.get(tool, 0.0)) for tool, rate in rates.items())
+    return list(starmap(find_threshold, numbers))

@@ -8,8 +8,7 @@
     sample_2 ... score_2, sample_3 ...                     the same for chains of calls
     assemble    + losses           -> examples of C*       per shard, all tools
 
-To add a stage, write one file here that declares it and add it to its list, after the stages that it reads. Its
-method belongs in `toolformer_core`.
+To add a stage, write a file here that declares it and add it to a list, after the stages that it reads.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""Answer: what the large LM answers to the queries of a shard, with the tools that one method chose.
+"""Answer: what the large LM answers to the queries of a shard, by one call each, with the tools that one method chose.
 
-One call of the large LM per query. The answer is the tool's response; where no tool was chosen it is the LM's own.
+The answer is the tool's response; where no tool was chosen it is the LM's own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     run = inputs.spec
     items = inputs.records("benchmark", arrow.items_of)
     queries = labelled_queries(run.grounding, items)
-    choices = _choices(inputs, queries)
+    choices, settings = _choices(inputs, queries), run.grounding.settings
 
     def answer() -> tuple[list[Answer], Cost]:
         grounder = grounder_of(run.grounding, run.large)
+        lm = grounder.small_lm
         if run.method != "few-shot":
-            return grounder.answer_all([one.query for one in queries], choices, grounder.small_lm), grounder.cost
-        settings, lm = run.grounding.settings, grounder.small_lm
-        prompts = [few_shot_prompt(run.examples, one.query.text, settings.answer_prompt) for one in queries]
+            return grounder.answer_all([one.query for one in queries], choices, lm), grounder.cost
         before = lm.tokens
-        texts = [first_line(text) for text in lm.answers(prompts, max_tokens=settings.max_answer_tokens)]
+        prompts = [few_shot_prompt(run.examples, one.query.text, settings.answer_prompt) for one in queries]
+        texts = map(first_line, lm.answers(prompts, max_tokens=settings.max_answer_tokens))
         answers = [Answer(None, "", text, "" if text else "empty") for text in texts]
         return answers, Cost(0, len(queries), lm.tokens - before)
 
@@ -42,17 +42,19 @@ def _run(inputs: Inputs[AnswerRun], writer: ShardWriter) -> StageOutput:
     task = task_named(run.grounding.benchmark.task)
     correct = [is_right(task, item, one.text) for item, one in zip(items, answers, strict=True)]
     about = {"grounding": run.grounding.name, "answering": run.name, "method": run.method, "task": task.name}
-    table = arrow.answers_table(about, items, queries, answers, correct)
+    rows = []
+    for item, query, one, right in zip(items, queries, answers, correct, strict=True):
+        answer_columns = {"tool": one.tool, "call": one.call, "answer": one.text, "failure": one.failure}
+        rows.append({**about, **query.columns, "answers": list(item.answers), "correct": right, **answer_columns})
     counts = RowCounts("queries", len(items), len(answers))
-    return StageOutput((counts,), table, {**counters_of(cost), "right": sum(correct)})
+    counters = {**counters_of(cost), "right": sum(correct)}
+    return StageOutput((counts,), arrow.rows_table("answer_grounded", rows), counters)
 
 
 def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) -> list[str | None]:
     run = inputs.spec
-    if run.method in ("gear", "cosine"):
-        weights = run.weights if run.method == "gear" else Weights(gamma=1)
-        groundings = inputs.records("ground", arrow.groundings_of)
-        by_item = {item_id: grounding for item_id, _, grounding in groundings}
+    if weights := _weights(run):
+        by_item = {item_id: grounding for item_id, _, grounding in inputs.records("ground", arrow.groundings_of)}
         return [by_item[one.item_id].choice(weights) for one in queries]
     if run.method in CHOSEN_BY_A_MODEL:
         chosen = {item_id: tool for item_id, _, tool in inputs.records("choose", arrow.choices_of)}
@@ -63,10 +65,12 @@ def _choices(inputs: Inputs[AnswerRun], queries: Sequence[arrow.LabelledQuery]) 
     return [None] * len(queries)
 
 
+def _weights(run: AnswerRun) -> Weights | None:
+    return {"gear": run.weights, "cosine": Weights(gamma=1)}.get(run.method)
+
+
 def _notes(inputs: Inputs[AnswerRun]) -> Mapping[str, Any]:
-    run = inputs.spec
-    weights = run.weights if run.method == "gear" else Weights(gamma=1)
-    scores = {"gamma": weights.gamma, "lambda": weights.smoothing, "threshold": weights.threshold}
+    run, weights = inputs.spec, _weights(inputs.spec)
     return {
         "evaluation": f"answers/{run.name}",
         **notes_of(run.grounding),
@@ -74,7 +78,7 @@ def _notes(inputs: Inputs[AnswerRun]) -> Mapping[str, Any]:
         "method": run.method,
         "large_model": run.large.name,
         "large_model_digest": run.large.digest,
-        **(scores if run.method in ("gear", "cosine") else {}),
+        **({"gamma": weights.gamma, "lambda": weights.smoothing, "threshold": weights.threshold} if weights else {}),
     }
 
 

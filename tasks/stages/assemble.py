@@ -1,8 +1,7 @@
 """Assemble: makes C*, the texts with their kept calls, from stored scores, with a build's thresholds or others.
 
-Where a tool has more examples than the limit, or more documents keep equal calls than may, every shard finds out by
-itself which of its documents are beyond it, from the last rank that stays. Its fingerprint names these documents, so
-the calls are judged before the shard is looked up.
+Where a limit holds, every shard finds out by itself which of its documents are beyond it, from the last rank that
+stays. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
 """
 
 import threading
@@ -36,20 +35,20 @@ SHARED_WORDS, _LAST_SAME = "shared_words", "last_same"
 
 @dataclass(frozen=True, slots=True)
 class AssemblySpec:
-    """All that assembling C* depends on besides the scores: a build's thresholds, or other ones."""
+    """All that assembling C* depends on besides the scores; what has no comment is as in `BuildSpec`."""
 
     run_id: str
-    data: str  # folder or URL
+    data: str
     config: AssembleConfig
-    tool_names: Mapping[str, str]  # key -> name in calls
-    marks: MarkFilter | None = None  # None: all calls take part, whatever people say of them
-    max_same_call: int | None = None  # documents that may keep equal calls; None: all
-    mask_pii: bool = False  # see `BuildSpec`
-    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)  # see `BuildSpec`
+    tool_names: Mapping[str, str]
+    marks: MarkFilter | None = None
+    max_same_call: int | None = None
+    mask_pii: bool = False
+    shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)
     last_same: Mapping[str, str] = field(default_factory=dict)  # of equal calls over that limit: see `CallFilter`
     last_ranks: Mapping[str, str] = field(default_factory=dict)  # of tools over the limit: see `ExampleCap`
     not_annotated: Mapping[str, Sequence[str]] = field(default_factory=dict)  # shard -> tools that had enough examples
-    overlay: Files | None = None  # see `BuildSpec`
+    overlay: Files | None = None
 
     def store(self) -> Store:
         return Store(self.data, files=self.overlay)
@@ -82,13 +81,12 @@ class JudgedCalls:
 
     def row_counts(self) -> Iterator[RowCounts]:
         for chains, unit in ((False, "calls"), (True, "chains")):
-            rows = sum(_is_chain(call) is chains for call in self.calls)
-            if not rows and chains:
-                continue
             kept = [call for call in self.kept if _is_chain(call) is chains]
             over = sum(map(self.is_over_limit, kept))
             reasons = {reason: n for (of_chains, reason), n in self.reasons.items() if of_chains is chains}
-            yield RowCounts(unit, rows, len(kept) - over, dropped=nonzero({**reasons, OVER_LIMIT: over}))
+            rows = len(kept) + sum(reasons.values())
+            if rows or not chains:
+                yield RowCounts(unit, rows, len(kept) - over, dropped=nonzero({**reasons, OVER_LIMIT: over}))
 
 
 def _is_chain(call: ScoredCall) -> bool:
@@ -103,10 +101,9 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     calls = [call for stage in SCORES for call in inputs.records(stage, arrow.scored_of)]
     drawn = inputs.records("sample", arrow.drawn_of) if config.top_k else []
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
-    marked_out = assembly.marks.reasons(calls) if assembly.marks is not None else ()
     settings = {**asdict(config), SHARED_WORDS: assembly.shared_words, _LAST_SAME: assembly.last_same}
     call_filter = CallFilter.of_build(assembly.tool_names, settings)
-    outcomes = outcomes_of(calls, call_filter, ranks, marked_out)
+    outcomes = outcomes_of(calls, call_filter, ranks, assembly.marks.reasons(calls) if assembly.marks else ())
     judged = [(call, reason) for call, (reason, _) in zip(calls, outcomes, strict=True)]
     kept = [call for call, reason in judged if not reason]
     examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
@@ -147,22 +144,19 @@ def _run(inputs: Inputs[AssemblySpec], writer: ShardWriter) -> StageOutput:
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
-    limited = assembly.last_ranks or assembly.last_same or assembly.shared_words
-    judged = _judged_once(inputs) if limited or assembly.marks is not None else None
-    excess = judged.excess if judged is not None else ()
+    limited = assembly.last_ranks or assembly.last_same or assembly.shared_words or assembly.marks
+    judged = _judged_once(inputs) if limited else None
     parts = {
-        "cap": digest_of("over", *(f"{tool}/{doc_id}" for tool, doc_id in sorted(excess))),
+        "cap": digest_of("over", *(f"{tool}/{doc}" for tool, doc in sorted(judged.excess if judged else ()))),
         "tools": digest_of(canonical_json(dict(assembly.tool_names))),
     }
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         parts["not_annotated"] = digest_of(*not_annotated)
-    if judged is None:
-        return parts
-    if judged.marked_out:  # else the shard is as it would be without marks
+    if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
         parts["marks"] = digest_of(*sorted(judged.marked_out))
-    if judged.shared:
+    if judged is not None and judged.shared:
         parts["benchmarks"] = digest_of(canonical_json(judged.shared))
-    if judged.same:
+    if judged is not None and judged.same:
         parts["same"] = digest_of(*(f"{same}/{doc_id}" for same, doc_id in sorted(judged.same)))
     return parts
 

@@ -60,12 +60,9 @@ def _rows(benchmark: Benchmark, task: Task, left_out: Counter[str]) -> Iterator[
     if benchmark.seed is None:
         yield from read(task, path, benchmark.limit)
         return
-    items: list[Item] = []
-    for row in read(task, path):
-        if isinstance(row, RejectedRow):
-            yield row
-        else:
-            items.append(row)
+    rows = list(read(task, path))
+    yield from (row for row in rows if isinstance(row, RejectedRow))
+    items = [row for row in rows if isinstance(row, Item)]
     chosen = select_items(items, seed=benchmark.seed, limit=benchmark.limit, held_out=benchmark.held_out)
     left_out.update({_HELD_OUT: len(chosen.held_out), _NOT_CHOSEN: chosen.left})
     yield from chosen.used

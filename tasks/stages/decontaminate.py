@@ -31,10 +31,11 @@ def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
 
 
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
-    finder = inputs.spec.decontamination.finder() if inputs.spec.decontamination is not None else None
+    assert inputs.spec.decontamination is not None
+    finder = inputs.spec.decontamination.finder()
     rows, outcomes = [], []
     for document in inputs.records("read", arrow.documents_of):
-        found = finder.stretches(document.text) if finder is not None else []
+        found = finder.stretches(document.text)
         rows += [{"doc_id": document.doc_id, **asdict(one)} for one in found]
         outcomes.append(reason_of(found[0].benchmark) if found else "kept")
     counts = count_rows("documents", outcomes, "kept")

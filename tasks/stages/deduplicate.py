@@ -9,16 +9,8 @@ from tasks.shards import arrow
 from tasks.shards.corpus import PartSpec
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage
-from toolformer_core.annotate.duplicates import (
-    BANDS,
-    NAME,
-    ROWS,
-    DigestSet,
-    as_bands,
-    likeness,
-    near_duplicates,
-    signature_of,
-)
+from toolformer_core.annotate import duplicates
+from toolformer_core.annotate.duplicates import BANDS, NAME, ROWS, DigestSet
 from warehouse.commits import RowCounts
 
 _COLUMNS = pa.schema([("doc_id", pa.string()), ("bands", pa.binary()), ("sketch", pa.binary())])
@@ -35,7 +27,7 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
     rows = [
         {"doc_id": document.doc_id, "bands": signature.bands, "sketch": signature.sketch}
         for document in documents
-        if (signature := signature_of(document.text)) is not None
+        if (signature := duplicates.signature_of(document.text)) is not None
     ]
     counts = RowCounts("documents", len(documents), len(documents))
     return StageOutput((counts,), pa.Table.from_pylist(rows, schema=_COLUMNS))
@@ -60,9 +52,8 @@ def find_near_duplicates(
 
     Memory is 0.3 kB for each document, 0.6 kB for each near-duplicate, and the signatures of one part.
 
-    Args:
-        parts: in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason.
-        limit: distinct documents after which to stop, those dropped included; None: none.
+    `parts`, in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason;
+    `limit`: distinct documents after which to stop, those dropped included.
     """
     seen = DigestSet()
     ids, bands, sketches = bytearray(), bytearray(), bytearray()
@@ -81,8 +72,8 @@ def find_near_duplicates(
         return bytes(data[number * size : (number + 1) * size])
 
     def found(number: int, other: int) -> NearDuplicate:
-        alike = likeness(of(sketches, BANDS * ROWS, number), of(sketches, BANDS * ROWS, other))
+        alike = duplicates.likeness(of(sketches, BANDS * ROWS, number), of(sketches, BANDS * ROWS, other))
         return NearDuplicate(of(ids, 16, other).hex(), alike)
 
-    near = near_duplicates(as_bands(bands))
+    near = duplicates.near_duplicates(duplicates.as_bands(bands))
     return {of(ids, 16, number).hex(): found(number, other) for number, other in near.items()}

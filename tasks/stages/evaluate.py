@@ -23,16 +23,9 @@ def _run(inputs: Inputs[ArmRun], writer: ShardWriter) -> StageOutput:
     def predict() -> list[Prediction]:
         toolformer = toolformer_of(evaluation)
         columns["parameters"] = parameters_of(toolformer.lm)
-        return answer(
-            toolformer,
-            task,
-            items,
-            top_k=evaluation.k,
-            tools=evaluation.offered,
-            max_new_tokens=evaluation.max_new_tokens,
-            max_calls=evaluation.max_calls,
-            trigger=dict(evaluation.trigger),
-        )
+        limits = {"max_new_tokens": evaluation.max_new_tokens, "max_calls": evaluation.max_calls}
+        offered, trigger = evaluation.offered, dict(evaluation.trigger)
+        return answer(toolformer, task, items, top_k=evaluation.k, tools=offered, trigger=trigger, **limits)
 
     predictions = in_model_thread(predict, waited=writer.add_wait)
     counts = count_failed("items", (p.problem for p in predictions))

@@ -1,7 +1,7 @@
 """Execute: the tool on every distinct call of a shard whose response is not known from earlier, at each depth.
 
-A commit whose failures were transient can be followed by another one, in which these are retried (see
-`tasks.shards.retry`); what the earlier one knows is not called again, however old it is.
+A commit with transient failures can be followed by another one that asks these again (`tasks.shards.retry`), and what
+the earlier one knows is not asked again, however old it is.
 """
 
 import time

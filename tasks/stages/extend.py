@@ -1,8 +1,7 @@
 """Extend: further calls, drawn by the model after calls that were executed, for chains (`annotate.chains`).
 
 Those calls of depth n - 1 that leave most to gain are the starts of their document at depth n, whichever tool is to
-follow. What a prefilter looks for may stand in a response, so a tool follows in documents that its prefilter dropped,
-too, unless it lacks the date that it would read.
+follow, even one whose prefilter dropped the document, unless it lacks the date that the tool would read.
 """
 
 from collections.abc import Mapping

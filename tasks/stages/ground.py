@@ -95,7 +95,8 @@ def _choose(inputs: Inputs[ChoiceRun], writer: ShardWriter) -> StageOutput:
     chosen, cost = in_model_thread(choose, waited=writer.add_wait)
     counts = RowCounts("queries", len(queries), len(chosen))
     about = {"grounding": run.grounding.name, "method": run.method, "task": run.grounding.benchmark.task}
-    return StageOutput((counts,), arrow.choices_table(about, queries, chosen), counters_of(cost))
+    rows = [{**about, **one.columns, "tool": tool} for one, tool in zip(queries, chosen, strict=True)]
+    return StageOutput((counts,), arrow.rows_table("choose", rows), counters_of(cost))
 
 
 def _chosen(run: ChoiceRun, lm: HFSmallLM, queries: Sequence[Query]) -> list[str | None]:

@@ -2,8 +2,7 @@
 
 Each part of the corpus is read by itself (`READ`, with its own commit), several at the same time. `INGEST` puts them
 together, in order, by their ids alone; its commit lists their files, but for those that exceed the limit or hold a
-document that is dropped. The limit counts dropped documents as well, so that it is the same in whatever parts the
-corpus is read. The commit notes the corpus's latest date: the newest of all documents', or else the day of reading.
+document that is dropped. The limit counts dropped documents as well, whatever parts the corpus is read in.
 """
 
 import datetime as dt
@@ -43,38 +42,35 @@ ITEMS, FOUND = "items:", "found:"  # counters, with a benchmark's name: its item
 
 
 def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
-    spec = inputs.spec
+    spec, shard_documents = inputs.spec, inputs.spec.ingest.shard_documents
     kept = undated = 0
     batch: list[Document] = []
     failed: Counter[str] = Counter()
     rejected: list[Rejection] = []
     today, newest = dt.datetime.now(dt.UTC).date().isoformat(), ""
 
-    def write_batch() -> None:
+    def write(documents: int = 1, rejects: int = 1) -> None:
+        """Write the documents, and the rejected rows, that are held, if there are so many."""
         nonlocal kept
-        name = shard_name(kept // spec.ingest.shard_documents)
-        writer.write(arrow.stage_table("ingest", batch), name, stage="ingest")
-        kept += len(batch)
-        batch.clear()
+        if len(batch) >= documents:
+            writer.write(arrow.stage_table("ingest", batch), shard_name(kept // shard_documents), stage="ingest")
+            kept += len(batch)
+            batch.clear()
+        if len(rejected) >= rejects:
+            writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
+            rejected.clear()
 
     for row in read_part(Path(spec.corpus), spec.part, spec.ingest):
         if isinstance(row, Rejection):
             failed[row.reason] += 1
             rejected.append(row)
-            if len(rejected) == _REJECTS_PER_FILE:
-                writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
-                rejected = []
-            continue
-        batch.append(row)
-        undated += row.created is None
-        if row.created is not None and row.created <= today:  # a later one is a mistake
-            newest = max(newest, row.created)
-        if len(batch) == spec.ingest.shard_documents:
-            write_batch()
-    if batch:
-        write_batch()
-    if rejected:
-        writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
+        else:
+            batch.append(row)
+            undated += row.created is None
+            if row.created is not None and row.created <= today:  # a later one is a mistake
+                newest = max(newest, row.created)
+        write(shard_documents, _REJECTS_PER_FILE)
+    write()
     counts = RowCounts("rows", kept + failed.total(), kept, failed=dict(sorted(failed.items())))
     return StageOutput((counts,), counters={_LATEST_DATE: _as_number(newest or "0"), _UNDATED: undated})
 
@@ -92,16 +88,11 @@ READ: Stage[PartSpec] = Stage(
 PART_STAGES: list[Stage[PartSpec]] = [DECONTAMINATE, SIGN]  # what is found out about each part, once it is read
 
 
-def read_parts(specs: list[PartSpec]) -> list[dict[str, ShardResult]]:
-    """Return the results of some parts of a corpus by stage, after what was not finished is done."""
-    parts = []
-    for spec in specs:
-        part = {READ.name: run_stage(READ, Inputs(spec, _PART))}
-        files = {READ.name: part[READ.name].files}
-        for stage in (one for one in PART_STAGES if one.wanted(spec)):
-            part[stage.name] = run_stage(stage, Inputs(spec, _PART, files=files))
-        parts.append(part)
-    return parts
+def read_stages(spec: PartSpec) -> dict[str, ShardResult]:
+    """Return the results of a part of a corpus by stage, after what was not finished is done."""
+    read = run_stage(READ, Inputs(spec, _PART))
+    inputs = Inputs(spec, _PART, files={READ.name: read.files})
+    return {READ.name: read, **{one.name: run_stage(one, inputs) for one in PART_STAGES if one.wanted(spec)}}
 
 
 def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
@@ -112,11 +103,8 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
     rejected: list[Rejection] = []
     items: dict[str, set[str]] = {name: set() for name, _ in spec.decontamination.items} if spec.decontamination else {}
     newest = undated = shards = 0
-    parts: Iterable[dict[str, ShardResult]] = _parts(spec)
-    near: dict[str, NearDuplicate] = {}
-    if spec.deduplicate:
-        parts = list(parts)
-        near = _near_duplicates(spec, parts)
+    parts = list(_parts(spec))
+    near = _near_duplicates(spec, parts) if spec.deduplicate else {}
     calls_only = _calls_only(spec)
     for results in parts:
         result = results[READ.name]
@@ -176,7 +164,7 @@ def _parts(spec: BuildSpec) -> Iterator[dict[str, ShardResult]]:
     for part in part_specs(spec):
         if limit is not None and len(seen) >= limit:
             return
-        [results] = read_parts([part])
+        results = read_stages(part)
         for doc_id in _ids(store, results) if limit is not None else ():
             seen.add(bytes.fromhex(doc_id))
         yield results

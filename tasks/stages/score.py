@@ -1,7 +1,4 @@
-"""Score: the three losses of every call that has a response, and the gains of its decoys if any are requested.
-
-At each depth of chains there is such a stage.
-"""
+"""Score, at each depth: the three losses of every call that has a response, and the gains of decoys if requested."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -25,25 +22,19 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
     calls = inputs.records(at_depth("sample", depth), arrow.parsed_calls_of)
     made = [(call, executions[call.input, contexts[call.doc_id]]) for call in calls]
     answered = [(call, execution.response) for call, execution in made if not execution.failure]
-    texts: dict[str, str] = {}
-    if answered:
-        wanted = {call.doc_id for call, _ in answered}
-        texts = {d.doc_id: d.text for d in inputs.records("ingest", arrow.documents_of) if d.doc_id in wanted}
+    wanted = {call.doc_id for call, _ in answered}
+    documents = inputs.records("ingest", arrow.documents_of) if wanted else []
+    texts = {document.doc_id: document.text for document in documents if document.doc_id in wanted}
     worth, unscored = worth_scoring(texts, answered, spec.sample[inputs.tool])
-    scored, tokens = [], 0
+    scored, tokens, names = [], 0, spec.tool_names
     decoys = DecoyPool.of(spec.score, inputs.tool, ((call.doc_id, response) for call, response in worth))
     if worth:
         with QueuedLM(model_of(spec), writer.add_wait) as lm:
-            names = spec.tool_names
             scored = score(lm, names[inputs.tool], texts, worth, spec.score, decoys, names)
         tokens = lm.tokens
-    counts = RowCounts(
-        "calls",
-        len(calls),
-        len(scored),
-        dropped=nonzero({**unscored, "same_call_drawn_differently": len(worth) - len(scored)}),
-        failed=nonzero({"no_response": len(calls) - len(answered)}),
-    )
+    dropped = nonzero({**unscored, "same_call_drawn_differently": len(worth) - len(scored)})
+    failed = nonzero({"no_response": len(calls) - len(answered)})
+    counts = RowCounts("calls", len(calls), len(scored), dropped, failed)
     counters = {LM_TOKENS: tokens}
     if decoys is not None:
         counters |= {"decoys": decoys.from_shard + decoys.from_reserve, "decoys_from_reserve": decoys.from_reserve}

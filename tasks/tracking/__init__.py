@@ -1,9 +1,8 @@
 """MLflow: what a run was made of, how it went, and which checkpoint is best. The one place that imports mlflow.
 
-Weights stay where training left them: models and versions hold the folder's address. Only `MlflowClient` is used, with
-the run's id in every call, so runs in several threads do not mix. Call `prepare_environment` before this module is
-imported, since MLflow reads on import whether it may send telemetry. `figures` is imported only to draw, as matplotlib
-takes long to import. Methods raise `TrackingError` if MLflow could not be reached; the same can be sent again.
+Only `MlflowClient` is used, with the run's id in every call, so runs in several threads do not mix. Call
+`prepare_environment` before this module is imported. `figures` is imported only to draw, as matplotlib takes long.
+Methods raise `TrackingError` if MLflow could not be reached; the same can be sent again.
 """
 
 from tasks.tracking.run import Status, TrackedRun, TrackingError

@@ -1,4 +1,4 @@
-"""Figures for a run: curves, bars, histograms and matrices, drawn by matplotlib without a window.
+"""Figures for a run: curves, bars, histograms and matrices, drawn without a window.
 
 It knows no MLflow and uses no global state of matplotlib (no pyplot), so several threads may draw at once.
 """
@@ -28,8 +28,7 @@ def curves(
 
     `series` has (step, value) pairs by label; values that are not finite (a diverged loss) are gaps.
     """
-    figure = _figure(7, 4.2)
-    scale = "log" if logarithmic else "linear"
+    figure, scale = _figure(7, 4.2), "log" if logarithmic else "linear"
     axes = figure.add_subplot(title=title, xlabel=x_label, ylabel=y_label, xscale=scale)
     for label, points in series.items():
         values = [value if math.isfinite(value) else math.nan for _, value in points]

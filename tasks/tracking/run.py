@@ -67,8 +67,7 @@ class TrackedRun:
     @property
     def runs_view(self) -> str:
         """How to open the table of the experiment's runs: its address, after a command if no tracking server is set."""
-        uri = str(self.client.tracking_uri)
-        table = f"{page(self.experiment_id)}?workflowType=machine_learning"
+        uri, table = str(self.client.tracking_uri), f"{page(self.experiment_id)}?workflowType=machine_learning"
         if uri.startswith("http"):
             return f"{uri.rstrip('/')}/{table}"
         command = shlex.join(["mlflow", "ui", "--backend-store-uri", shown_url(uri)])
@@ -127,13 +126,11 @@ class TrackedRun:
         """Log metrics in batches that do not split a group, so that a resumed run never finds half a step."""
         batch: list[Metric] = []
         with as_tracking_error("logging metrics"):
-            for group in groups:
-                if len(batch) + len(group) > MAX_METRICS_PER_BATCH:
+            for group in (*groups, None):  # None: the end
+                if batch and (group is None or len(batch) + len(group) > MAX_METRICS_PER_BATCH):
                     self.client.log_batch(self.run_id, metrics=batch, synchronous=True)
                     batch = []
-                batch.extend(group)
-            if batch:
-                self.client.log_batch(self.run_id, metrics=batch, synchronous=True)
+                batch.extend(group or ())
 
 
 def page(experiment_id: str, run_id: str = "") -> str:

@@ -67,17 +67,11 @@ def project(data: str) -> str:
 
 
 class Tracking:
-    """MLflow at one address, with its tables ready.
+    """MLflow at one address: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
 
-    Several processes may open a new SQLite file at once: its tables are made under a file lock, by the first, and it
-    takes its name when they are complete. The user's cache folder keeps a file with empty tables, of which further data
-    folders get a copy. The tables of another database are made without a lock: start one client before the others.
-
-    Args:
-        uri: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
-
-    Raises:
-        TrackingError: it cannot be reached or written, or its tables are of another version of MLflow.
+    Several processes may open a new SQLite file at once: the first makes its tables, under a file lock, from a copy of
+    empty ones in the user's cache folder, and it takes its name when they are complete. The tables of another database
+    are made without a lock. A TrackingError: it cannot be reached or written, or is of another version of MLflow.
     """
 
     def __init__(self, uri: str) -> None:
@@ -120,25 +114,20 @@ class Tracking:
         system_metrics: bool = True,
         links: Mapping[str, str | None] | None = None,
     ) -> TrainingRun:
-        """Begin a run, or go on with one.
+        """Begin a run, or go on with one; a TrackingError: MLflow could not be reached, or there is no such run.
 
         Args:
-            experiment: its name; made if it is not there.
-            params: may be nested; of a run that goes on, only new ones are logged, and a value that has changed since
-                becomes the tag `changed.<param>`, because MLflow's params are for ever.
+            params: may be nested; of a run that goes on, a value that has changed since becomes the tag
+                `changed.<param>`, because MLflow's params are for ever.
             tags: `arm` labels the run's curve among others; `registered_model` names the model that the best
                 checkpoint is registered as; `dataset_digest` says which runs are comparable (default: the digest of
                 the dataset for training).
             datasets: what went in; checkpoints are measured on the one whose context is `dev`.
-            sources: runs that this one rests on, by what they gave it (`build`, `toolformer`): kept as the tags
-                `run.<what>`, and as links in the description, which its checkpoints share.
+            sources: runs that this one rests on, by what they gave it: tags `run.<what>`, and links in the description.
             run_id: the run to go on with, e.g. after a failure.
             folder: the job folder, a path or URL; checkpoints in events are relative to it.
-            system_metrics: whether the machine is sampled until `finish`, see `TrackedRun.sample_machine`.
+            system_metrics: whether the machine is sampled until `finish`.
             links: words -> the address of a page that shows more, for the description; None: there is none.
-
-        Raises:
-            TrackingError: MLflow could not be reached, or there is no such run.
         """
         digests = [("dataset_digest", d.digest) for d in datasets if d.context == "train"]
         all_tags, flat = {**dict(digests[:1]), **tags}, flatten(params)
@@ -176,10 +165,7 @@ class Tracking:
         return str(runs[0].info.run_id) if runs else None
 
     def params(self, sources: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-        """Return params of some runs, those of the last where they differ; names also mean `name.<key>`.
-
-        A run that was deleted has none.
-        """
+        """Return params of those runs that are there, of the last where they differ; names also mean `name.<key>`."""
         found: dict[str, str] = {}
         with as_tracking_error("reading params"):
             for run in filter(None, map(self._run, sources.values())):
@@ -195,11 +181,11 @@ class Tracking:
             return None
 
     def _linked(self, sources: Mapping[str, str], links: Mapping[str, str | None]) -> dict[str, str]:
-        lines = []
-        for what, run_id in sources.items():
-            if (run := self._run(run_id)) is not None:
-                name = run.data.tags.get(MLFLOW_RUN_NAME, run_id)
-                lines.append(f"- {what}: [{name}]({page(str(run.info.experiment_id), run_id)})")
+        lines = [
+            f"- {what}: [{run.data.tags.get(MLFLOW_RUN_NAME, run_id)}]({page(str(run.info.experiment_id), run_id)})"
+            for what, run_id in sources.items()
+            if (run := self._run(run_id)) is not None
+        ]
         parts = ["\n".join(["Rests on", "", *lines])] if lines else []
         parts += [f"[{words}]({address})" for words, address in links.items() if address]
         note = {MLFLOW_RUN_NOTE: "\n\n".join(parts)} if parts else {}

@@ -16,13 +16,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.models.utils import get_external_mlflow_model_spec
-from mlflow.utils.mlflow_tags import (
-    MLFLOW_DATASET_CONTEXT,
-    MLFLOW_MODEL_IS_EXTERNAL,
-    MLFLOW_MODEL_VERSIONS,
-    MLFLOW_RUN_NAME,
-    MLFLOW_RUN_NOTE,
-)
+from mlflow.utils import mlflow_tags
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from tasks.tracking.run import TrackedRun, as_tracking_error, page, safe_name
@@ -48,8 +42,6 @@ _ARMS_SHOWN = 10  # curves in the figure of arms; more cannot be distinguished
 
 
 class TrainingRun(TrackedRun):
-    """The run of one training. It gets the events that rank 0 writes, and reads everything else from MLflow."""
-
     def __init__(self, client: MlflowClient, run_id: str, *, folder: str = "") -> None:
         super().__init__(client, run_id)
         self.folder = folder
@@ -57,19 +49,20 @@ class TrainingRun(TrackedRun):
         self._params: dict[str, str] = run.data.params
         self._tags: dict[str, str] = run.data.tags
         inputs = [(i.dataset, tag) for i in (run.inputs.dataset_inputs if run.inputs else ()) for tag in i.tags]
-        self._dev = next((d for d, tag in inputs if (tag.key, tag.value) == (MLFLOW_DATASET_CONTEXT, "dev")), None)
+        self._dev = next(
+            (d for d, tag in inputs if (tag.key, tag.value) == (mlflow_tags.MLFLOW_DATASET_CONTEXT, "dev")), None
+        )
         self._outputs = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
         seen = {kind: self.history(next(iter(names.values()))) for kind, names in _METRICS.items()}
         self._last = {kind: max((step for step, _ in points), default=-1) for kind, points in seen.items()}
         dev = self.client.get_metric_history(run_id, "dev_perplexity")
-        self._measured: dict[int, tuple[int, float]] = {m.step: (m.timestamp, m.value) for m in dev}
+        self._measured = {m.step: (m.timestamp, m.value) for m in dev}
         found = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run_id}'")
         self._models: dict[str, LoggedModel] = {m.tags.get("checkpoint", ""): m for m in found}
         self._registered = safe_name(self._tags.get("registered_model", ""))
-        self._versions: dict[str, int] = {}
-        if self._registered:
-            versions = self.client.search_model_versions(f"name = '{self._registered}' and run_id = '{run_id}'")
-            self._versions = {v.tags.get("checkpoint", ""): int(v.version) for v in versions}
+        ours = f"name = '{self._registered}' and run_id = '{run_id}'"
+        versions = self.client.search_model_versions(ours) if self._registered else ()
+        self._versions = {v.tags.get("checkpoint", ""): int(v.version) for v in versions}
 
     def record(self, events: Sequence[Event]) -> None:
         """Record events in the order of the file; events recorded before change nothing."""
@@ -101,19 +94,15 @@ class TrainingRun(TrackedRun):
         where, step = event["checkpoint"], event["step"]
         model = self._models.get(where)
         if model is None:
-            model = self.client.create_logged_model(
-                self.experiment_id,
-                CHECKPOINT,
-                source_run_id=self.run_id,
-                params=self._params | {"step": str(step)},
-                tags={
-                    MLFLOW_MODEL_IS_EXTERNAL: "true",
-                    MLFLOW_RUN_NOTE: self._note(),
-                    "checkpoint": where,
-                    "folder": self._located(event["model"]),
-                },
-                model_type="finetune",
-            )
+            tags = {
+                mlflow_tags.MLFLOW_MODEL_IS_EXTERNAL: "true",
+                mlflow_tags.MLFLOW_RUN_NOTE: self._note(),
+                "checkpoint": where,
+            }
+            tags["folder"] = self._located(event["model"])
+            params = self._params | {"step": str(step)}
+            about: dict[str, Any] = {"source_run_id": self.run_id, "params": params, "tags": tags}
+            model = self.client.create_logged_model(self.experiment_id, CHECKPOINT, model_type="finetune", **about)
         if model.status != LoggedModelStatus.READY:
             if event["perplexity"] is not None:
                 # At the time and value of the evaluation itself, so that the run's curve gets no second point.
@@ -155,15 +144,15 @@ class TrainingRun(TrackedRun):
             self._versions[where] = int(version.version)
         number = self._versions[where]
         link = json.dumps([{"name": self._registered, "version": str(number)}])
-        self.client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: link})
+        self.client.set_logged_model_tags(model.model_id, {mlflow_tags.MLFLOW_MODEL_VERSIONS: link})
         aliases = self.client.get_registered_model(self._registered).aliases
         if int(aliases.get(CANDIDATE, 0)) < number:
             self.client.set_registered_model_alias(self._registered, CANDIDATE, str(number))
 
     def _note(self) -> str:
-        name = self._tags.get(MLFLOW_RUN_NAME, self.run_id)
+        name = self._tags.get(mlflow_tags.MLFLOW_RUN_NAME, self.run_id)
         training = f"Trained by [{name}]({page(self.experiment_id, self.run_id)})"
-        return "\n\n".join(filter(None, [training, self._tags.get(MLFLOW_RUN_NOTE)]))
+        return "\n\n".join(filter(None, [training, self._tags.get(mlflow_tags.MLFLOW_RUN_NOTE)]))
 
     def _located(self, path: str) -> str:
         if "://" in self.folder:
@@ -175,18 +164,17 @@ class TrainingRun(TrackedRun):
         from tasks.tracking.figures import curves
 
         label = self._curve_name(self._tags)
-        self.figure(curves("Training loss", "loss (nats per token)", {label: self.history("loss")}), "figures/loss.png")
-        perplexity = {label: self.history("dev_perplexity")}
-        self.figure(curves("Perplexity on the development set", "perplexity", perplexity), "figures/dev_perplexity.png")
-        arms = curves("Dev perplexity of arms", "perplexity", self._arms())
-        self.figure(arms, "figures/dev_perplexity_of_arms.png")
+        loss, dev = {label: self.history("loss")}, {label: self.history("dev_perplexity")}
+        self.figure(curves("Training loss", "loss (nats per token)", loss), "figures/loss.png")
+        self.figure(curves("Perplexity on the development set", "perplexity", dev), "figures/dev_perplexity.png")
+        self.figure(curves("Dev perplexity of arms", "perplexity", self._arms()), "figures/dev_perplexity_of_arms.png")
 
     def _arms(self) -> dict[str, list[Point]]:
         arms = {self._curve_name(self._tags): self.history("dev_perplexity")}
         if digest := self._tags.get("dataset_digest"):
+            among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
+            how: dict[str, Any] = {"max_results": _ARMS_SHOWN, "order_by": ["attributes.start_time DESC"]}
             with as_tracking_error("looking for other arms"):
-                among = f"tags.dataset_digest = '{digest}' and tags.arm != '' and attributes.status = 'FINISHED'"
-                how: dict[str, Any] = {"max_results": _ARMS_SHOWN, "order_by": ["attributes.start_time DESC"]}
                 found = self.client.search_runs([self.experiment_id], among, **how)
             for run in found:
                 if run.info.run_id != self.run_id:
@@ -197,7 +185,7 @@ class TrainingRun(TrackedRun):
 
     @staticmethod
     def _curve_name(tags: Mapping[str, str]) -> str:
-        return " · ".join(filter(None, (tags.get("arm"), tags.get(MLFLOW_RUN_NAME))))
+        return " · ".join(filter(None, (tags.get("arm"), tags.get(mlflow_tags.MLFLOW_RUN_NAME))))
 
 
 def _ms(event: Event) -> int:

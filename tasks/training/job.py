@@ -1,7 +1,6 @@
 """The folder of a training job, named after everything its result depends on, and the files it starts with.
 
-<jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; `toolformer_core.finetune` and
-                          `tasks.training.starting` add others
+<jobs>/<name>-<digest>/   job.json, train.jsonl, dev.jsonl, card.json; the training and its launch add others
 """
 
 import contextlib
@@ -10,7 +9,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks.shards.arrow import documents_of, examples_of, with_masked_texts
 from tasks.shards.stage import PII
@@ -18,7 +16,7 @@ from toolformer_core.config import canonical_json
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.recipe import Job, Recipe, write_job
 from toolformer_core.finetune.texts import held_out, training_text
-from toolformer_core.records import digest_of
+from toolformer_core.records import Document, digest_of
 from warehouse.commits import Dataset
 from warehouse.errors import CorruptDataError
 from warehouse.store import Store
@@ -44,14 +42,8 @@ class FinetuneSpec:
     @property
     def digest(self) -> str:
         """16 hex digits."""
-        parts = (
-            self.dataset.version,
-            self.arm,
-            self.model_digest,
-            canonical_json(self.recipe),
-            str(self.dev_documents),
-        )
-        return digest_of("finetune", VERSION, *parts, *filter(None, [self.way]))[:16]
+        trained = self.dataset.version, self.arm, self.model_digest, canonical_json(self.recipe)
+        return digest_of("finetune", VERSION, *trained, str(self.dev_documents), *filter(None, [self.way]))[:16]
 
     @property
     def folder(self) -> Path:
@@ -74,10 +66,8 @@ class JobCard:
 def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
     """Write the job's folder unless it exists; return its card.
 
-    Raises:
-        UsageError: there are no training texts, or the folder cannot be written.
-        CorruptDataError: files of the dataset are damaged or missing.
-        CallSyntaxError: responses are not trained, and the dataset's spans are not those of its calls.
+    A UsageError: there are no training texts, or the folder cannot be written. A CorruptDataError: files of the dataset
+    are damaged or missing. A CallSyntaxError: responses are not trained, and the dataset's spans are not its calls'.
     """
     card = spec.folder / _CARD
     if card.is_file():
@@ -93,13 +83,13 @@ def write_job_folder(spec: FinetuneSpec, store: Store) -> JobCard:
     held = held_out_documents(spec.dataset, store, spec.dev_documents, spec.recipe.seed)
     train = [text for doc_id, text in texts.items() if doc_id not in held]
     dev = list(held.values())
+    label = f"{spec.dataset.name}@{spec.dataset.version}"
     if not train:
-        raise UsageError(f"{spec.dataset.name}@{spec.dataset.version} has {len(texts)} documents with calls: too few")
+        raise UsageError(f"{label} has {len(texts)} documents with calls: too few")
     writing = spec.folder.with_name(f".writing-{spec.folder.name}")
     with _explaining(spec.folder):
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir(parents=True)
-        label = f"{spec.dataset.name}@{spec.dataset.version}"
         digests = _write(writing / "train.jsonl", train), _write(writing / "dev.jsonl", dev)
         number = 1 + max(_numbers(spec.jobs), default=0)
         written = JobCard(len(train), len(dev), *digests, label, spec.model_digest, number)
@@ -130,8 +120,7 @@ def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
 def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> dict[str, str]:
     """Return the texts of the documents that a training on a dataset holds out, by id, in the order of the ids.
 
-    They are chosen among all documents that the dataset's run read, with calls and without; see `held_out`. A
-    CorruptDataError: files of the dataset are damaged or missing.
+    They are chosen among all documents that its run read (`held_out`). A CorruptDataError: files are damaged or gone.
     """
     documents = {d.doc_id: d.text for d in _documents(dataset, store)}
     return {doc_id: documents[doc_id] for doc_id in sorted(held_out(documents, most, seed))}
@@ -141,19 +130,15 @@ def texts_digest(texts: Sequence[str]) -> str:
     return digest_of("texts", *texts)[:16]
 
 
-def _documents(dataset: Dataset, store: Store) -> Iterator[Any]:
+def _documents(dataset: Dataset, store: Store) -> Iterator[Document]:
     runs = (run for run in store.runs() if run.run_id == dataset.run_id)
     for key in (key for run in runs for key in run.commits if key.stage == "ingest"):
         commit = store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
-            raise CorruptDataError(
-                f"dataset {dataset.name}@{dataset.version} is damaged: its documents ({key.id}) are gone or not whole; "
-                "run the build that made it again"
-            )
-        for file in commit.files:
-            if "rejects" not in Path(file.path).parts:
-                table = store.read(file)
-                yield from documents_of(with_masked_texts(table) if PII in commit.parts else table)
+            problem = f"its documents ({key.id}) are gone or not whole; run the build that made it again"
+            raise CorruptDataError(f"dataset {dataset.name}@{dataset.version} is damaged: {problem}")
+        for table in (store.read(file) for file in commit.files if file.is_result):
+            yield from documents_of(with_masked_texts(table) if PII in commit.parts else table)
 
 
 def _write(path: Path, texts: Sequence[str]) -> str:

@@ -32,17 +32,15 @@ def follow(
 ) -> TrainingOutcome:
     """Follow a job to its end. Whatever interrupts this (Ctrl-C, a cancelled flow run) asks the job to stop.
 
-    A job that is asked to stop while it is queued, by its stop file, is withdrawn. If somebody else cancels it, it has
-    stopped, too: only what no person wanted is an error. If `on_events` raises, the training goes on: it gets the same
-    events again at the next poll. Its error is raised only if it still fails after the job has ended.
+    A queued job that is asked to stop, by its stop file, is withdrawn; one that somebody else cancels has stopped, too.
+    If `on_events` raises, it gets the same events at the next poll; its error is raised only after the job's end.
 
     Args:
         on_events: called with new events, beginning with the job's first one, including those of earlier attempts.
         on_wait: called with the reason why a queued job waits, whenever that reason changes.
         stop_s: seconds that an interrupted job has for its last step and checkpoint before it is killed.
 
-    Raises:
-        TrainingError, LostError: it failed; or the queue has not answered for minutes: call again to follow it again.
+    A TrainingError: it failed. A LostError: the queue has not answered for minutes; call again to follow it again.
     """
     events = _EventReader(folder, on_events)
     before = int(launch_record(folder).get("events", 0))  # of earlier attempts
@@ -56,13 +54,10 @@ def follow(
         except LaunchError as exc:
             _log.warning("the job could not be ended: %s", exc)
         raise
-    outcome = outcome_of(events.all[before:])
-    if outcome is None and state is JobState.SUCCEEDED:  # its last events may not be visible here yet
-        deadline = time.monotonic() + _LAST_EVENTS_S
-        while outcome is None and time.monotonic() < deadline:
-            time.sleep(every_s)
-            events.poll()
-            outcome = outcome_of(events.all[before:])
+    deadline = time.monotonic() + (_LAST_EVENTS_S if state is JobState.SUCCEEDED else 0.0)
+    while (outcome := outcome_of(events.all[before:])) is None and time.monotonic() < deadline:
+        time.sleep(every_s)  # its last events may not be visible here yet
+        events.poll()
     if state is JobState.PENDING:
         launcher.cancel(handle)
         state, detail = JobState.CANCELLED, "withdrawn from the queue"
@@ -141,10 +136,10 @@ def _await_end(
     deadline: float | None,
     on_wait: Callable[[str], None] = lambda detail: None,
 ) -> tuple[JobState, str]:
-    last_answer = time.monotonic()
-    last_query = -math.inf
+    last_answer, last_query = time.monotonic(), -math.inf
     wait_reason: str | None = None
     state, detail = JobState.RUNNING, ""
+    stop_file = events.folder / STOP_FILE
     while True:
         if time.monotonic() - last_query >= launcher.poll_s:
             last_query = time.monotonic()
@@ -159,10 +154,10 @@ def _await_end(
         if state is JobState.PENDING and detail != wait_reason:
             on_wait(detail)
             wait_reason = detail
-        if state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING):
+        if (
+            state not in (JobState.PENDING, JobState.RUNNING, JobState.ENDING)
+            or (state is JobState.PENDING and stop_file.exists())  # it has nothing to save
+            or (deadline is not None and (time.monotonic() > deadline or not stop_file.exists()))  # see `_stop`
+        ):
             return state, detail
-        if state is JobState.PENDING and (events.folder / STOP_FILE).exists():  # it has nothing to save
-            return state, detail
-        if deadline is not None and (time.monotonic() > deadline or not (events.folder / STOP_FILE).exists()):
-            return state, detail  # see `_stop`
         time.sleep(every_s)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,9 +20,7 @@ class TrainingError(ToolformerError):
     """A training that failed: nan_loss, out_of_memory, disk_full, error, or gone (it ended without reporting why)."""
 
     def __init__(self, reason: str, message: str, tail: str = "") -> None:
-        self.reason = reason
-        self.message = message
-        self.tail = tail
+        self.reason, self.message, self.tail = reason, message, tail
         super().__init__(f"training failed ({reason}): {message}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str, str]]:
@@ -44,13 +43,10 @@ class TrainingOutcome:
 
 def outcome_of(events: Sequence[TrainingEvent]) -> TrainingOutcome | None:
     """Return how the last attempt says it ended; None if it does not say."""
-    starts = [i for i, e in enumerate(events) if e["event"] == "started"]
-    for event in events[starts[-1] :] if starts else ():
-        if event["event"] == "finished":
-            return TrainingOutcome(True, event["step"], event["best_step"], event["best_perplexity"])
-        if event["event"] == "stopped":
-            return TrainingOutcome(False, event["step"], None, None)
-    return None
+    last = next((e for e in reversed(events) if e["event"] in ("started", "finished", "stopped")), {"event": "started"})
+    if last["event"] == "finished":
+        return TrainingOutcome(True, last["step"], last["best_step"], last["best_perplexity"])
+    return TrainingOutcome(False, last["step"], None, None) if last["event"] == "stopped" else None
 
 
 def read_tail(path: Path, lines: int = 40) -> str:
@@ -67,13 +63,12 @@ def read_tail(path: Path, lines: int = 40) -> str:
 def failure_of(folder: Path, state: JobState, detail: str) -> TrainingError:
     """Return the error of a job that ended without finishing, from the failure it reported or its scheduler state."""
     tail = read_tail(folder / LOG)
-    try:
-        failure = json.loads((folder / FAILURE_FILE).read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, KeyError):
+        if not (text := (folder / FAILURE_FILE).read_text(encoding="utf-8")):
+            problem = "there was no room to say why it failed; make some, and run it again"
+            return TrainingError("disk_full", problem, tail)
+        failure = json.loads(text)
         return TrainingError(failure["reason"], failure["message"], tail)
-    except (OSError, ValueError, KeyError):
-        pass
-    if (folder / FAILURE_FILE).is_file() and not (folder / FAILURE_FILE).stat().st_size:
-        return TrainingError("disk_full", "there was no room to say why it failed; make some, and run it again", tail)
     out_of_memory = re.search(r"\boom(killed)?\b|oom.kill|out_of_memory", detail, re.IGNORECASE)
     reason = "out_of_memory" if out_of_memory else "gone"
     end = f"{state}: {detail}" if detail else str(state)

@@ -57,9 +57,8 @@ def _curve(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for event in events:
         if event["event"] == "step":
             measured = {name: event.get(name) for name in ("loss", "learning_rate", "tokens_per_second")}
-        elif event["event"] == "evaluated":
-            perplexity = event["perplexity"]
-            measured = {"dev_perplexity": perplexity if math.isfinite(perplexity) else None}  # JSON has no infinity
+        elif event["event"] == "evaluated":  # JSON has no infinity
+            measured = {"dev_perplexity": event["perplexity"] if math.isfinite(event["perplexity"]) else None}
         else:
             continue
         steps.setdefault(event["step"], {"step": event["step"]}).update(measured)

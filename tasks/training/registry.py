@@ -41,13 +41,11 @@ def finished_finetunes(jobs: Path) -> list[FinishedTraining]:
 
 def finished_finetune(folder: Path) -> FinishedTraining | None:
     """Return the training of a job's folder; None if it has not finished, or is not a job folder."""
-    name, _, rest = folder.name.rpartition("-")
-    name, _, arm = name.rpartition("-")  # <dataset>-<arm>-<digest>, see `finetune.FinetuneSpec.folder`
+    name, arm, _ = ("", "", *folder.name.rsplit("-", 2))[-3:]  # see `FinetuneSpec.folder`
     events = read_events(folder)[0]
     outcome = outcome_of(events)
-    if arm not in ("toolformer", "cc") or not rest or outcome is None or not outcome.finished:
-        return None
-    if not (folder / "model" / "config.json").is_file():
+    whole = outcome is not None and outcome.finished and (folder / "model" / "config.json").is_file()
+    if arm not in ("toolformer", "cc") or not whole:
         return None
     try:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
@@ -76,14 +74,10 @@ def trained_model(path: str) -> str:
 
 
 def model_label(model: str) -> str:
-    """Return a short name for a model: of a training's `model`, the job's name; of another folder, its last part.
-
-    The job's name, e.g. `cstar-toolformer-0a1b2c3d4e5f6789`, distinguishes models that all lie in a folder `model`.
-    """
-    folder = Path(model).expanduser()
+    """Return a short name for a model: of a training's `model`, the job's name; of another folder, its last part."""
+    folder = Path(model).expanduser().resolve()
     if not folder.is_dir():
         return model
-    folder = folder.resolve()
     return folder.parent.name if (folder.parent / JOB_FILE).is_file() else folder.name
 
 
@@ -98,9 +92,5 @@ def training_run(model: str) -> str | None:
 def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict[str, FinishedTraining]:
     """Return the newest trainings of a base model, by arm, of the dataset trained on last; they come newest first."""
     matching = [one for one in trainings if one.base_digest == base_digest]
-    first = next((one for one in matching if one.arm == "toolformer"), matching[0] if matching else None)
-    out: dict[str, FinishedTraining] = {}
-    for one in matching:
-        if first is not None and one.texts == first.texts:
-            out.setdefault(one.arm, one)
-    return out
+    first = next((one for one in matching if one.arm == "toolformer"), next(iter(matching), None))
+    return {one.arm: one for one in reversed(matching) if first is not None and one.texts == first.texts}

@@ -1,7 +1,7 @@
 """Starts a training job once: records each launch, and finds a job that is already running.
 
-`launch.json` in the job's folder holds the launcher's handle, so that a later process can follow the job. A finished
-job is not trained again; an unfinished one continues from its last checkpoint; a running one is left running.
+A finished job is not trained again; an unfinished one continues from its last checkpoint; a running one is left
+running.
 """
 
 import json
@@ -21,7 +21,7 @@ from warehouse.errors import LockHeldError
 from warehouse.files.base import put_local
 from warehouse.files.lock import FileLock
 
-_LAUNCH = "launch.json"
+_LAUNCH = "launch.json"  # in the job's folder: the launcher's handle, by which a later process can follow the job
 _CLEAR_S = 300.0  # time that an earlier attempt has to end
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def _next_attempt(folder: Path) -> int:
     record = launch_record(folder)
     if is_unanswered(record) and not _has_ended(folder, record):
         return int(record["attempt"])
-    started = len([e for e in read_events(folder)[0] if e["event"] == "started"])
+    started = sum(event["event"] == "started" for event in read_events(folder)[0])
     return max(int(record.get("attempt", 0)), started) + 1
 
 
@@ -59,12 +59,10 @@ def launch(launcher: Launcher, folder: Path, processes: int, python: str | None 
     The attempt is recorded before the job is submitted. If the reply is lost or this process is killed, the same call
     submits the same attempt again, and the launcher adopts the job if it exists.
 
-    Raises:
+    Raises, besides what `Launcher.submit`, `state` and `cancel` raise:
         LockHeldError: another process was still starting the job after $TOOLFORMER_WAIT_S.
         UsageError: another launcher started the job, and it is unknown whether the job has ended.
-        UsageError, LaunchError: see `Launcher.submit`, and `Launcher.cancel` for what an earlier attempt left behind.
         LaunchError: an earlier attempt does not end, or the launch cannot be recorded.
-        LostError: see `Launcher.submit` and `Launcher.state`; call again to continue.
     """
     with job_lock(folder):
         handle = running_handle(launcher, folder)
@@ -142,9 +140,8 @@ def _has_ended(folder: Path, record: Mapping[str, Any]) -> bool:
 
 def _end_index(folder: Path) -> int:
     """Return the number of events up to the last reported end; an end after that belongs to a later launch."""
-    events = read_events(folder)[0]
-    ends = [i for i, e in enumerate(events, 1) if e["event"] in ("finished", "stopped", "failed")]
-    return max(ends, default=0)
+    ends = ("finished", "stopped", "failed")
+    return max((i for i, e in enumerate(read_events(folder)[0], 1) if e["event"] in ends), default=0)
 
 
 def running_handle(launcher: Launcher, folder: Path) -> str | None:

@@ -1,7 +1,7 @@
 """The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on.
 
-`<job>/trigger.json` lies beside the job's other records, not in `model/`, whose files make the model's digest. The
-documents are those of C* that the training held out; evaluation items take no part.
+The record lies beside `model/`, whose files make the model's digest. The documents are those of C* that the training
+held out.
 """
 
 import json

@@ -17,7 +17,7 @@ from tasks.shards.corpus import corpus_digest, keep_digests, part_specs
 from tasks.shards.reading import read_in_process
 from tasks.shards.run_shard import ShardResult
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages.ingest import read_parts
+from tasks.stages.ingest import read_stages
 from tests.support.stage_runs import calculator_spec, ingest
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.config import IngestConfig
@@ -52,9 +52,8 @@ def write_corpus(folder: Path, documents: int = DOCUMENTS) -> None:
 
 
 def read_ahead(spec: BuildSpec, workers: int) -> None:
-    parts = part_specs(spec)
     with ThreadPoolExecutor(workers) as threads:
-        list(threads.map(read_parts, [parts[first::workers] for first in range(workers)]))
+        list(threads.map(read_stages, part_specs(spec)))
 
 
 def rows(spec: BuildSpec, result: ShardResult) -> tuple[list[tuple[object, ...]], set[tuple[object, ...]]]:

@@ -125,7 +125,7 @@ def test_a_job_whose_answer_was_lost_is_taken_over(cluster, launcher, request_, 
     assert launcher.submit(request_) == handle
     elsewhere = tmp_path / "finetunes" / "elsewhere"
     elsewhere.mkdir()
-    taken = r'409 Conflict: .* "job-1" already exists; .*`kubectl -n nlp get job job-1`'
+    taken = r"there is a Job job-1, which .*`kubectl -n nlp get job job-1`"
     with pytest.raises(LaunchError, match=taken):
         launcher.submit(replace(request_, folder=elsewhere))
     launcher.cancel(handle)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -17,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from tasks import settings
 from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project, store
-from tasks.tracking.figures import bars, curves, histograms, matrix
+from tasks.tracking.figures import bars, histograms, matrix
 from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
@@ -64,7 +65,12 @@ def test_two_runs_may_log_a_dataset_at_the_same_time(tracking, client):
 def test_what_mlflow_refuses_is_told_in_one_line(tracking, client, tmp_path):
     with pytest.raises(TrackingError, match=r"^MLflow, starting demo: .*nosuch.*$"):
         start(tracking, run_id="nosuch")
-    client.delete_experiment(client.get_run(start(tracking).run_id).info.experiment_id)
+    run = start(tracking)
+    assert client.get_experiment(run.experiment_id).tags["mlflow.experimentKind"] == "custom_model_development"
+    (tmp_path / "mlartifacts").touch()
+    with pytest.raises(TrackingError, match=r"^MLflow, keeping figures/loss.png: .*mlartifacts.*$"):
+        run.figures()
+    client.delete_experiment(run.experiment_id)
     with pytest.raises(TrackingError, match="experiment 'finetune' was deleted: restore it"):
         start(tracking)
     with pytest.raises(TrackingError, match="names no place for artifacts"):
@@ -92,9 +98,7 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
     Tracking(uri).client.search_experiments()
     assert sorted(file.name for file in tmp_path.glob("mlflow.db*")) == ["mlflow.db", "mlflow.db.lock"]
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchone() == (
-            0,
-        )
+        assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchall()
     with monkeypatch.context() as patched:
         patched.delattr(store, "_initialize_tables")
         Tracking(f"sqlite:///{tmp_path}/next.db").client.search_experiments()  # a copy of the tables, kept since
@@ -120,30 +124,13 @@ def test_the_table_of_runs_is_opened_by_a_command_or_at_a_server_which_alone_has
     assert (served.address, alone.address) == ("http://m.example/#/experiments/7/runs/1a", None)
 
 
-def test_an_experiment_opens_at_its_runs(tracking):
-    experiment = tracking.client.get_experiment(start(tracking).experiment_id)
-    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-
-
-def test_a_folder_that_cannot_hold_artifacts_is_told_in_one_line(tracking, tmp_path):
-    run = start(tracking)
-    (tmp_path / "mlartifacts").touch()
-    with pytest.raises(TrackingError, match=r"^MLflow, keeping figures/loss.png: .*mlartifacts.*$"):
-        run.figures()
-
-
 def test_params_are_flat_texts_of_bounded_length():
-    assert flatten({"a": {"b": {"c": 1}, "d": None}, "e": "x" * 7000, "f": [1, 2], "g": {}}) == {
-        "a.b.c": "1",
-        "a.d": "None",
-        "e": "x" * 6000,
-        "f": "[1, 2]",
-    }
+    flat = flatten({"a": {"b": {"c": 1}, "d": None}, "e": "x" * 7000, "f": [1, 2], "g": {}})
+    assert flat == {"a.b.c": "1", "a.d": "None", "e": "x" * 6000, "f": "[1, 2]"}
 
 
 def test_where_runs_are_tracked(monkeypatch, tmp_path):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert settings.tracking_uri(str(tmp_path)) == f"sqlite:///{tmp_path}/mlflow.db"
     with pytest.raises(UsageError, match="set MLFLOW_TRACKING_URI"):
         settings.tracking_uri("s3://bucket/data")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
@@ -158,17 +145,15 @@ def test_a_table_is_kept_where_mlflows_page_looks_for_it_and_numbers_that_are_no
     run.table(rows, "tables/arms.json")
     run.table(rows[:1], "tables/arms.json")  # told again, it is replaced
     run.table(rows, "tables/again.json")
-    run.text("| a |\n", "tables/arms.md")
-    kept = json.loads(Path(client.download_artifacts(run.run_id, "tables/arms.json")).read_text(encoding="utf-8"))
-    assert kept == {"columns": ["arm", "k", "rate"], "data": [["base", 0, None]]}
-    whole = json.loads(Path(client.download_artifacts(run.run_id, "tables/again.json")).read_text(encoding="utf-8"))
-    assert whole["data"] == [["base", 0, None, None], ["toolformer", 10, 0.5, 3]]
-    tags = client.get_run(run.run_id).data.tags
-    assert json.loads(tags["mlflow.loggedArtifacts"]) == [
-        {"path": "tables/arms.json", "type": "table"},
-        {"path": "tables/again.json", "type": "table"},
-    ]
-    assert Path(client.download_artifacts(run.run_id, "tables/arms.md")).read_text(encoding="utf-8") == "| a |\n"
+
+    def kept(path: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(Path(client.download_artifacts(run.run_id, path)).read_text("utf-8"))
+        return found
+
+    assert kept("tables/arms.json") == {"columns": ["arm", "k", "rate"], "data": [["base", 0, None]]}
+    assert kept("tables/again.json")["data"] == [["base", 0, None, None], ["toolformer", 10, 0.5, 3]]
+    logged = json.loads(client.get_run(run.run_id).data.tags["mlflow.loggedArtifacts"])
+    assert logged == [{"path": f"tables/{name}.json", "type": "table"} for name in ("arms", "again")]
 
 
 def test_a_matrix_shades_shares_of_rows_and_shows_counts() -> None:
@@ -188,12 +173,6 @@ def test_bars_stand_on_their_values_and_what_is_no_number_has_none() -> None:
     assert [patch.get_width() for patch in axes.patches] == [0.25, 0.75]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["base", "on"]
     assert axes.yaxis_inverted()  # the first on top
-
-
-def test_sizes_stand_on_a_logarithmic_axis() -> None:
-    figure = curves("t", "accuracy", {"on": [(10**6, 0.1), (10**9, 0.5)]}, x_label="parameters", logarithmic=True)
-    (axes,) = figure.axes
-    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "parameters")
 
 
 def test_a_run_is_found_by_its_tags_once_it_has_finished(tracking: Tracking) -> None:
@@ -226,8 +205,7 @@ def test_all_runs_of_a_data_folder_are_one_experiment(tmp_path: Path) -> None:
 
 def test_histograms_stand_below_each_other_and_colour_what_is_kept() -> None:
     bins = [("below +0.0", 4), ("+0.0 to +0.5", 2), ("+0.5 and more", 1)]
-    figure = histograms("t", "nats", {"calculator": bins, "qa": bins}, {"calculator": 2})
-    first, second = figure.axes
+    first, second = histograms("t", "nats", {"calculator": bins, "qa": bins}, {"calculator": 2}).axes
     assert [patch.get_height() for patch in first.patches] == [4, 2, 1]
     colours = [patch.get_facecolor() for patch in first.patches]
     assert colours[0] == colours[1] != colours[2]

@@ -3,7 +3,6 @@
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,13 +38,8 @@ def test_a_run_shows_what_it_was_made_of(tracking, client):
     (run,) = client.search_runs([client.get_experiment_by_name("finetune").experiment_id], "params.`tau_f.qa` = '1.0'")
     assert run.info.run_id == run_id
     assert (run.info.run_name, run.info.status) == ("demo", "RUNNING")
-    assert run.data.params == {
-        "tau_f.calculator": "0.5",
-        "tau_f.qa": "1.0",
-        "learning_rate": "1e-05",
-        "code_version": "1",
-        "arm": "toolformer",
-    }
+    taus = {"tau_f.calculator": "0.5", "tau_f.qa": "1.0"}
+    assert run.data.params == {**taus, "learning_rate": "1e-05", "code_version": "1", "arm": "toolformer"}
     assert run.data.tags["dataset_digest"] == DIGEST
     inputs = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
     assert (inputs["train"].name, inputs["train"].digest) == ("demo/train", DIGEST[:36])  # MLflow's longest
@@ -65,35 +59,27 @@ def test_events_become_curves_checkpoints_and_a_candidate(tracking, client):
     assert "grad_norm" not in found["histories"]  # it was null
     assert (found["tags"]["engine"], found["tags"]["world_size"]) == ("plain", "2")
 
-    models = sorted(
-        client.search_logged_models([client.get_run(run.run_id).info.experiment_id]), key=lambda m: m.tags["checkpoint"]
-    )
+    models = sorted(client.search_logged_models([run.experiment_id]), key=lambda m: m.tags["checkpoint"])
     assert [m.name for m in models] == [CHECKPOINT, CHECKPOINT]
-    assert [m.tags["folder"] for m in models] == [
-        "file:///data/job/checkpoints/step-000002/model",
-        "file:///data/job/checkpoints/step-000004/model",
-    ]
+    folders = [f"file:///data/job/checkpoints/step-00000{step}/model" for step in (2, 4)]
+    assert [m.tags["folder"] for m in models] == folders
     (measured,) = models[1].metrics
     assert (measured.key, measured.value, measured.step) == ("dev_perplexity", 6.5, 4)
     assert (measured.dataset_name, measured.dataset_digest) == (DEV.name, DEV.digest)
-    assert models[1].params["tau_f.calculator"] == "0.5"
-    assert models[1].params["step"] == "4"
+    assert (models[1].params["tau_f.calculator"], models[1].params["step"]) == ("0.5", "4")
     assert sorted(found["outputs"]) == sorted(m.model_id for m in models)
 
     candidate = client.get_model_version_by_alias("toolformer-embedded", CANDIDATE)
-    assert (candidate.version, candidate.run_id) == (2, run.run_id)
-    assert candidate.source == "file:///data/job/checkpoints/step-000004/model"
+    assert (candidate.version, candidate.run_id, candidate.source) == (2, run.run_id, folders[1])
 
 
 def test_no_weights_are_copied(tracking, tmp_path):
-    job = tmp_path / "job"
-    weights = job / "checkpoints/step-000002/model/model.safetensors"
+    weights = tmp_path / "job/checkpoints/step-000002/model/model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"w" * 100_000)
-    start(tracking, folder=str(job)).record(EVENTS[:6])
-    files = [p for p in (tmp_path / "mlartifacts").rglob("*") if p.is_file()]
-    assert [p.name for p in files] == ["MLmodel"]
-    assert files[0].stat().st_size < 2000
+    start(tracking, folder=str(tmp_path / "job")).record(EVENTS[:6])
+    [kept] = (p for p in (tmp_path / "mlartifacts").rglob("*") if p.is_file())
+    assert (kept.name, kept.stat().st_size < 2000) == ("MLmodel", True)
 
 
 def test_events_told_again_change_nothing(tracking, client):
@@ -117,8 +103,7 @@ def test_a_failed_run_says_why_and_goes_on_later(tracking, client):
     first.finish("FAILED")
     run = client.get_run(first.run_id)
     assert run.info.status == "FAILED"
-    assert (run.data.tags["reason"], run.data.tags["failed_step"]) == ("nan_loss", "3")
-    assert run.data.tags["message"] == "the loss is NaN at step 3"
+    assert run.data.tags.items() >= {"reason": "nan_loss", "failed_step": "3", "message": failed["message"]}.items()
 
     second = start(tracking, run_id=first.run_id, params=PARAMS | {"code_version": "2", "processes": 2})
     assert client.get_run(first.run_id).info.status == "RUNNING"
@@ -129,14 +114,9 @@ def test_a_failed_run_says_why_and_goes_on_later(tracking, client):
     run = client.get_run(first.run_id)
     assert run.info.status == "FINISHED"
     assert "reason" not in run.data.tags
-    assert run.data.tags["attempt"] == "2"
-    # step 3 was done twice: the first value stays
-    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [
-        (1, 2.5), (2, 2.25), (3, 2.0), (4, 1.75),
-    ]  # fmt: skip
-    assert run.data.params["code_version"] == "1"
-    assert run.data.tags["changed.code_version"] == "2"
-    assert run.data.params["processes"] == "2"
+    assert run.data.tags.items() >= {"attempt": "2", "changed.code_version": "2"}.items()
+    assert second.history("loss") == [(1, 2.5), (2, 2.25), (3, 2.0), (4, 1.75)]  # of step 3, the first value
+    assert run.data.params.items() >= {"code_version": "1", "processes": "2"}.items()
     assert len(client.search_runs([run.info.experiment_id])) == 1
 
 
@@ -149,7 +129,7 @@ def test_a_checkpoint_only_begun_is_finished_by_the_next_process(tracking, clien
     assert client.search_model_versions() == []
     start(tracking, run_id=run.run_id).record(EVENTS)
     found = everything(client, run.run_id)
-    assert [(status, metrics) for _, status, metrics in found["models"]] == [("READY", 1), ("READY", 1)]
+    assert [rest for _, *rest in found["models"]] == [["READY", 1], ["READY", 1]]
     assert len(found["outputs"]) == 2
     assert found["histories"]["dev_perplexity"] == [(0, 8.0, 1_000_200), (2, 7.0, 1_002_200), (4, 6.5, 1_004_200)]
     assert found["aliases"] == [{CANDIDATE: 2}]
@@ -167,16 +147,15 @@ def test_without_a_name_nothing_is_registered_and_without_a_measure_there_is_a_m
     run = start(tracking, tags={"arm": "cc"})
     run.record([STARTED, step(1, 2.0), saved(1, None, True)])
     assert client.search_registered_models() == []
-    (model,) = client.search_logged_models([client.get_run(run.run_id).info.experiment_id])
+    (model,) = client.search_logged_models([run.experiment_id])
     assert not model.metrics
 
 
 def test_a_diverged_loss_is_logged_and_drawn(tracking, client):
     run = start(tracking)
     run.record([STARTED, step(1, 2.0), step(2, math.nan)])
-    values = [m.value for m in client.get_metric_history(run.run_id, "loss")]
-    assert values[0] == 2.0
-    assert math.isnan(values[1])
+    [_, (_, diverged)] = run.history("loss")
+    assert math.isnan(diverged)
     run.figures()
 
 
@@ -194,8 +173,7 @@ def test_two_thousand_steps_in_batches(tracking, client, monkeypatch):
     run.record(steps)
     # 6 figures a step: 166 whole steps (996 figures) fit into MLflow's 1,000; 2,000 = 12 * 166 + 8
     assert sizes == [996] * 12 + [48]
-    assert len(client.get_metric_history(run.run_id, "loss")) == 2000
-    assert len(client.get_metric_history(run.run_id, "memory_bytes")) == 2000
+    assert len(run.history("loss")) == len(run.history("memory_bytes")) == 2000
 
 
 def test_the_arms_of_one_dataset_share_a_figure(tracking, client, monkeypatch):
@@ -206,26 +184,17 @@ def test_the_arms_of_one_dataset_share_a_figure(tracking, client, monkeypatch):
         return curves(title, y_label, series)
 
     monkeypatch.setattr("tasks.tracking.figures.curves", drawn)
-    for name, digest, perplexity, status in (
-        ("plain", "d1", 7.5, "FINISHED"),
-        ("broken", "d1", 7.5, "FAILED"),
-        ("other", "d2", 9.0, "FINISHED"),
-    ):
+    for name, digest, status in (("plain", "d1", "FINISHED"), ("broken", "d1", "FAILED"), ("other", "d2", "FINISHED")):
         cc = start(tracking, name=name, tags={"arm": "cc", "dataset_digest": digest})
-        cc.record([evaluated(0, 8.0), evaluated(2, perplexity)])
+        cc.record([evaluated(0, 8.0), evaluated(2, 7.5)])
         cc.finish(status)
     run = start(tracking, name="calls", tags={"arm": "toolformer", "dataset_digest": "d1"})
     run.record([evaluated(0, 8.0), evaluated(2, 7.0)])
     run.figures()
-    assert shown[-1] == {
-        "title": "Dev perplexity of arms",
-        "toolformer · calls": [(0, 8.0), (2, 7.0)],
-        "cc · plain": [(0, 8.0), (2, 7.5)],
-    }
+    arms = {"toolformer · calls": [(0, 8.0), (2, 7.0)], "cc · plain": [(0, 8.0), (2, 7.5)]}
+    assert shown[-1] == {"title": "Dev perplexity of arms", **arms}
     paths = [f.path for f in client.list_artifacts(run.run_id, "figures")]
-    assert paths == ["figures/dev_perplexity.png", "figures/dev_perplexity_of_arms.png", "figures/loss.png"]
-    picture = Path(client.download_artifacts(run.run_id, paths[1])).read_bytes()
-    assert picture.startswith(b"\x89PNG")
+    assert paths == [f"figures/{name}.png" for name in ("dev_perplexity", "dev_perplexity_of_arms", "loss")]
 
 
 def test_runs_in_two_threads_do_not_mix(tracking, client):
@@ -238,7 +207,7 @@ def test_runs_in_two_threads_do_not_mix(tracking, client):
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(feed, runs, (1, 2)))
     for i, run in enumerate(runs, 1):
-        assert [m.value for m in client.get_metric_history(run.run_id, "loss")] == [i * n for n in range(1, 16)]
+        assert run.history("loss") == [(n, i * n) for n in range(1, 16)]
 
 
 def test_the_machine_is_sampled_until_the_end(tracking, client, monkeypatch):
@@ -251,24 +220,19 @@ def test_the_machine_is_sampled_until_the_end(tracking, client, monkeypatch):
     assert client.get_run(run.run_id).info.status == "KILLED"
 
 
-def test_a_run_links_to_a_page_that_shows_more(tracking: Tracking, client: MlflowClient) -> None:
-    run = start(tracking, links={"Its page": "http://127.0.0.1:8001/documents", "None": None})
-    assert client.get_run(run.run_id).data.tags["mlflow.note.content"] == "[Its page](http://127.0.0.1:8001/documents)"
-    other = start(tracking, links={"None": None})
-    assert "mlflow.note.content" not in client.get_run(other.run_id).data.tags
-
-
 def test_a_checkpoint_leads_to_what_its_training_rests_on(tracking: Tracking, client: MlflowClient) -> None:
     made_of = start(tracking, name="build cstar@1", tags={"kind": "build", "dataset": "cstar@1"})
     made_of.finish("FINISHED")
-    run = start(tracking, sources={"build": made_of.run_id, "lost": "0" * 32})
+    assert "mlflow.note.content" not in client.get_run(start(tracking, links={"None": None}).run_id).data.tags
+    links = {"Its page": "http://127.0.0.1:8001/documents", "None": None}
+    run = start(tracking, sources={"build": made_of.run_id, "lost": "0" * 32}, links=links)
     run.record(EVENTS)
     tags = client.get_run(run.run_id).data.tags
     assert (tags["run.build"], tags["run.lost"]) == (made_of.run_id, "0" * 32)  # of what is not there, the id alone
-    where = f"#/experiments/{client.get_experiment_by_name('finetune').experiment_id}/runs"
-    rests_on = f"Rests on\n\n- build: [build cstar@1]({where}/{made_of.run_id})"
+    where = f"#/experiments/{run.experiment_id}/runs"
+    rests_on = f"Rests on\n\n- build: [build cstar@1]({where}/{made_of.run_id})\n\n[Its page]({links['Its page']})"
     assert tags["mlflow.note.content"] == rests_on
-    models = client.search_logged_models([client.get_run(run.run_id).info.experiment_id])
+    models = client.search_logged_models([run.experiment_id])
     both = f"Trained by [demo]({where}/{run.run_id})\n\n{rests_on}"
     assert [m.tags["mlflow.note.content"] for m in models] == [both, both]
     assert client.get_model_version_by_alias("toolformer-embedded", CANDIDATE).description == both

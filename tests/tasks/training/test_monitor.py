@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,14 +11,14 @@ from typing import Any
 import pytest
 
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
+from tasks.launch.local import LocalLauncher
 from tasks.training import monitor, starting
 from tasks.training.monitor import follow, stop
 from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of, read_tail
-from tasks.training.starting import job_lock, launch, launch_request
+from tasks.training.starting import launch, launch_request
 from tests.support.waiting import soon
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
-from warehouse.errors import LockHeldError
 
 STARTED = {"event": "started"}
 FINISHED = {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}
@@ -106,14 +105,6 @@ def test_two_that_launch_at_once_have_one_job(tmp_path: Path, caplog: pytest.Log
     assert second.asked == []  # it follows the first one's job
 
 
-def test_who_does_not_wait_is_told_who_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLFORMER_WAIT_S", "0")
-    launcher = Told(RUNS)
-    with job_lock(tmp_path), pytest.raises(LockHeldError, match=f"held by process {os.getpid()} "):
-        launch(launcher, tmp_path, 1)
-    assert launcher.asked == []
-
-
 def test_what_cannot_be_told_at_all_is_an_error_after_the_end_unless_the_training_has_one(tmp_path: Path) -> None:
     says(tmp_path, STARTED)
     with pytest.raises(TrainingError, match="without a word"):
@@ -124,25 +115,24 @@ def test_what_cannot_be_told_at_all_is_an_error_after_the_end_unless_the_trainin
     assert not (tmp_path / STOP_FILE).exists()
 
 
-def test_a_silent_queue_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = Told(RUNS, LostError("no answer"))
-    monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
-    with pytest.raises(LostError, match="no answer"):
-        followed(launcher, tmp_path)
-    assert not (tmp_path / STOP_FILE).exists()
-    assert launcher.asked == []
-
-
-@pytest.mark.parametrize("then", [ENDED, LostError("no answer")])
-def test_an_interruption_asks_the_job_to_stop_and_ends_it_hard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Any
+@pytest.mark.parametrize(
+    ("first", "then", "asked"),
+    [
+        (RUNS, LostError("no answer"), []),  # a silent queue stops nothing
+        # an interruption ends a job hard, for what an ended one left behind, or one that nobody hears of
+        (KeyboardInterrupt(), ENDED, ["cancel handle"]),
+        (KeyboardInterrupt(), LostError("no answer"), ["cancel handle"]),
+    ],
+)
+def test_an_interruption_asks_the_job_to_stop_and_a_silent_queue_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Any, then: Any, asked: list[str]
 ) -> None:
     monkeypatch.setattr(monitor, "_NO_ANSWER_S", 0.0)
-    launcher = Told(KeyboardInterrupt(), then)
-    with pytest.raises(KeyboardInterrupt):
+    launcher = Told(first, then)
+    with pytest.raises((KeyboardInterrupt, LostError)):
         followed(launcher, tmp_path)
-    assert (tmp_path / STOP_FILE).exists()
-    assert launcher.asked == ["cancel handle"]  # for what an ended job left behind, or one that nobody hears of
+    assert (tmp_path / STOP_FILE).exists() == bool(asked)
+    assert launcher.asked == asked
 
 
 def test_who_waits_for_a_stop_leaves_a_job_alone_that_was_launched_again(tmp_path: Path) -> None:
@@ -169,14 +159,11 @@ def test_no_file_is_looked_for_while_a_job_runs(tmp_path: Path, monkeypatch: pyt
     assert launcher.asked == []
 
 
-def test_a_queued_job_that_is_asked_to_stop_is_withdrawn(tmp_path: Path) -> None:
+def test_a_job_that_is_withdrawn_or_cancelled_has_stopped(tmp_path: Path) -> None:
     launcher = Told((JobState.PENDING, "Resources"), (JobState.PENDING, "Resources"), (JobState.CANCELLED, "CANCELLED"))
     stopped = followed(launcher, tmp_path, on_wait=lambda _: (tmp_path / STOP_FILE).touch())
     assert stopped == TrainingOutcome(False, 0, None, None, "its job was withdrawn from the queue")
     assert launcher.asked == ["cancel handle"]
-
-
-def test_a_job_that_somebody_cancels_has_stopped(tmp_path: Path) -> None:
     says(tmp_path, STARTED, {"event": "step", "step": 3})
     stopped = followed(Told((JobState.CANCELLED, "CANCELLED by 7")), tmp_path)
     assert stopped == TrainingOutcome(False, 3, None, None, "its job was CANCELLED by 7")
@@ -191,17 +178,7 @@ def test_why_a_job_waits_is_told_once(tmp_path: Path) -> None:
     assert heard == ["ImagePullBackOff", "Resources"]
 
 
-def test_another_attempt_begins_when_the_one_before_is_cleared_away(tmp_path: Path) -> None:
-    launcher = Told((JobState.FAILED, "exit code 137"))
-    launch(launcher, tmp_path, 1)
-    (tmp_path / STOP_FILE).touch()
-    assert launch(launcher, tmp_path, 1) == "handle 2"
-    assert launcher.asked == ["submit", "cancel handle 1", "submit"]
-    assert not (tmp_path / STOP_FILE).exists()
-    assert json.loads((tmp_path / "launch.json").read_text())["attempt"] == 2
-
-
-def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:
+def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch(Told(RUNS), tmp_path, 1)
 
     def says_stop() -> tuple[JobState, str]:
@@ -213,12 +190,9 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path) -> 
         assert launch(launcher, tmp_path, 1) == "handle 1"  # this launcher's first
         assert launcher.asked == ["cancel handle 1", "submit"]
         assert not (tmp_path / STOP_FILE).exists()
-
-
-def test_an_attempt_that_does_not_end_lets_no_other_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads((tmp_path / "launch.json").read_text())["attempt"] == 3
     monkeypatch.setattr(starting, "_CLEAR_S", 0.0)
     launcher = Told((JobState.FAILED, ""), (JobState.ENDING, "COMPLETING"))
-    launch(Told(RUNS), tmp_path, 1)
     with pytest.raises(LaunchError, match="is still there"):
         launch(launcher, tmp_path, 1)
     assert launcher.asked == ["cancel handle 1"]
@@ -268,11 +242,15 @@ class Deaf(Told):
         return request.name
 
 
-def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path) -> None:
+def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Deaf(RUNS, ENDED)
     with pytest.raises(LostError):
         launch(launcher, tmp_path, 1)
     says(tmp_path, STARTED)  # it runs all the same
+    with monkeypatch.context() as away:
+        away.setattr(launcher, "submit", lambda request: LocalLauncher().run("nosuchcommand"))
+        with pytest.raises(UsageError):  # which proves nothing about the launch before
+            launch(launcher, tmp_path, 1)
     launcher.deaf = False
     handle = launch(launcher, tmp_path, 1)
     assert launcher.jobs == [handle]
@@ -304,21 +282,6 @@ def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(
         followed(Told(ENDED), tmp_path)
 
 
-def test_a_refusal_proves_nothing_about_the_launch_before_it(tmp_path: Path) -> None:
-    launcher = Deaf(RUNS)
-    with pytest.raises(LostError):
-        launch(launcher, tmp_path, 1)
-    says(tmp_path, STARTED)
-    told = UsageError("squeue is not on this machine's PATH")
-    with pytest.MonkeyPatch.context() as away:
-        away.setattr(launcher, "submit", lambda request: (_ for _ in ()).throw(told))
-        with pytest.raises(UsageError):
-            launch(launcher, tmp_path, 1)
-    launcher.deaf = False
-    launch(launcher, tmp_path, 1)
-    assert len(launcher.jobs) == 1
-
-
 def test_a_refused_launch_leaves_the_attempt_before_it_noted(tmp_path: Path) -> None:
     class Refuses(Told):
         def submit(self, request: LaunchRequest) -> str:
@@ -341,37 +304,25 @@ def test_a_job_taken_over_behind_its_start_may_finish(tmp_path: Path) -> None:
 
 
 def test_who_interrupts_hears_no_more_than_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Stubborn(Told):
-        def cancel(self, handle: str) -> None:
-            raise LaunchError("it does not end")
-
+    launcher = Told(KeyboardInterrupt(), LaunchError("it does not end"))
     with pytest.raises(KeyboardInterrupt):
-        followed(Stubborn(KeyboardInterrupt(), ENDED), tmp_path)
+        followed(launcher, tmp_path)
     assert "it does not end" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("detail", "reason"),
-    [
-        ("OOMKilled", "out_of_memory"),
-        ("OUT_OF_MEMORY", "out_of_memory"),
-        ("oom_kill event", "out_of_memory"),
-        ("pod room-3 failed: BloomForCausalLM", "gone"),
-    ],
-)
-def test_an_end_without_a_word_has_a_reason_and_names_the_log(tmp_path: Path, detail: str, reason: str) -> None:
-    with pytest.raises(TrainingError) as failed:
-        followed(Told((JobState.FAILED, detail)), tmp_path)
-    assert failed.value.reason == reason
-    assert failed.value.message.endswith(f"what it printed is in {tmp_path}/log.txt")
+def test_an_end_without_a_word_has_a_reason_and_names_the_log(tmp_path: Path) -> None:
+    def failure(detail: str = "") -> TrainingError:
+        with pytest.raises(TrainingError) as failed:
+            followed(Told((JobState.FAILED, detail)), tmp_path)
+        return failed.value
 
-
-def test_a_failure_without_room_for_a_word_is_a_full_disk(tmp_path: Path) -> None:
-    (tmp_path / FAILURE_FILE).touch()
-    with pytest.raises(TrainingError) as failed:
-        followed(Told((JobState.FAILED, "")), tmp_path)
-    assert failed.value.reason == "disk_full"
-    assert not failed.value.retryable
+    for detail in ("OOMKilled", "OUT_OF_MEMORY", "oom_kill event"):
+        assert failure(detail).reason == "out_of_memory"
+    gone = failure("pod room-3 failed: BloomForCausalLM")
+    assert (gone.reason, gone.retryable) == ("gone", True)
+    assert gone.message.endswith(f"what it printed is in {tmp_path}/log.txt")
+    (tmp_path / FAILURE_FILE).touch()  # there was no room for a word
+    assert (failure().reason, failure().retryable) == ("disk_full", False)
 
 
 def test_the_tail_of_a_log(tmp_path: Path) -> None:
