@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -18,8 +18,8 @@ from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, RequestError, error_body, invalid
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
-from serving.responses import ActiveResponse, EventStream, unless_disconnected
-from serving.routing.chat import RoutedChat
+from serving.responses import ActiveResponse, EventStream, Planned, unless_disconnected
+from serving.routing.chat import plan_chat
 from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest
 from serving.schemas import ChatRequest, CompletionRequest, check_supported, decode_settings, prompts_of
@@ -52,12 +52,9 @@ def make_app(engine_thread: EngineThread, settings: ServerSettings) -> FastAPI:
     _add_error_handlers(app)
     _add_probes(app, engine_thread, router)
     _add_models(app, engine_thread, settings.name, router)
-    service = _Service(engine_thread, settings)
+    service = _Service(engine_thread, settings, router)
     app.post("/v1/completions")(service.completions)
-    if router is None:
-        app.post("/v1/chat/completions")(service.chat)
-    else:
-        app.post("/v1/chat/completions")(_RoutedService(engine_thread, settings, router).routed_chat)
+    app.post("/v1/chat/completions")(service.chat if router is None else service.routed_chat)
     return app
 
 
@@ -157,30 +154,40 @@ def _check_model(requested: str, name: str) -> None:
 
 
 class _Service:
-    def __init__(self, engine_thread: EngineThread, settings: ServerSettings) -> None:
+    def __init__(self, engine_thread: EngineThread, settings: ServerSettings, router: Router | None) -> None:
         self._engine_thread = engine_thread
-        self._name = settings.name
-        self._trigger = settings.trigger
+        self._settings = settings
+        self._router = router
 
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
-        _check_model(body.model, self._name)
-        check_supported(body)
+        self._check(body)
         prompts = [p for p in prompts_of(body.prompt) for _ in range(body.n or 1)]
         form = self._form(body, len(prompts), chat=False, echo=tuple(prompts) if body.echo else ())
-        return await self._respond(body, form, prompts, request)
+        return await self._respond(body, request, self._plan(body, form, prompts))
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
-        _check_model(body.model, self._name)
-        check_supported(body)
+        self._check(body)
         prompt = chat_prompt(self._engine_thread.toolformer.lm.hf_model.tokenizer, turns_of(body.messages))
-        prompts = [prompt.text] * (body.n or 1)
-        form = self._form(body, len(prompts), chat=True, leading_space=prompt.leading_space)
-        return await self._respond(body, form, prompts, request, prompt.stops)
+        form = self._form(body, body.n or 1, chat=True, leading_space=prompt.leading_space)
+        return await self._respond(body, request, self._plan(body, form, [prompt.text] * form.choices, prompt.stops))
+
+    async def routed_chat(self, body: RoutedChatRequest, request: Request) -> Response:
+        assert self._router is not None
+        self._check(body)
+        form = self._form(body, body.n or 1, chat=True)
+        return await self._respond(body, request, plan_chat(self._router, self._engine_thread, body, form))
+
+    def _check(self, body: CompletionRequest | ChatRequest) -> None:
+        _check_model(body.model, self._settings.name)
+        check_supported(body)
 
     def _form(self, body: CompletionRequest | ChatRequest, choices: int, **more: Any) -> ResponseForm:
+        if choices > (places := self._engine_thread.places):
+            message = f"the request has {choices} choices, but this server has only {places} places (rows and queue)"
+            raise RequestError(400, f"{message}; request fewer")
         options = body.stream_options
         return ResponseForm(
-            model=self._name,
+            model=self._settings.name,
             fingerprint="fp_" + self._engine_thread.toolformer.lm.digest[:12],
             choices=choices,
             per_prompt=body.n or 1,
@@ -189,49 +196,22 @@ class _Service:
             **more,
         )
 
+    async def _plan(
+        self, body: CompletionRequest | ChatRequest, form: ResponseForm, prompts: list[str], stops: tuple[str, ...] = ()
+    ) -> Planned:
+        settings = decode_settings(body, form.choices // form.per_prompt, stops, self._settings.trigger)
+        return Planned(ResponseWriter(form), prompts, settings)
+
     async def _respond(
-        self,
-        body: CompletionRequest | ChatRequest,
-        form: ResponseForm,
-        prompts: list[str],
-        request: Request,
-        stops: tuple[str, ...] = (),
+        self, body: CompletionRequest | ChatRequest, request: Request, planning: Coroutine[Any, Any, Planned]
     ) -> Response:
-        since = time.monotonic()
-        self._check_places(form)
+        since, work = time.monotonic(), asyncio.ensure_future(planning)
         with _as_request_errors():
-            settings = decode_settings(body, form.choices // form.per_prompt, stops, self._trigger)
-            pending = await self._engine_thread.submit(prompts, settings)
-        active = ActiveResponse(self._engine_thread, pending, ResponseWriter(form), since)
-        return EventStream(active) if body.stream else await active.complete(request)
-
-    def _check_places(self, form: ResponseForm) -> None:
-        if form.choices > self._engine_thread.places:
-            raise RequestError(
-                400,
-                f"the request has {form.choices} choices, but this server has only {self._engine_thread.places} places "
-                "(rows and queue); request fewer",
-            )
-
-
-class _RoutedService(_Service):
-    def __init__(self, engine_thread: EngineThread, settings: ServerSettings, router: Router) -> None:
-        super().__init__(engine_thread, settings)
-        self._routed = RoutedChat(router, engine_thread)
-
-    async def routed_chat(self, body: RoutedChatRequest, request: Request) -> Response:
-        _check_model(body.model, self._name)
-        check_supported(body)
-        since, form = time.monotonic(), self._form(body, body.n or 1, chat=True)
-        self._check_places(form)
-        planning = asyncio.ensure_future(self._routed.plan(body, form))
-        with _as_request_errors():
-            if not await unless_disconnected(planning, request.receive):
+            if not await unless_disconnected(work, request.receive):
                 return Response(status_code=CLIENT_GONE)
-            planned = planning.result()
-            pending = PendingRequest(0)
+            planned, pending = work.result(), PendingRequest(0)
             if planned.prompts:
-                pending = await self._engine_thread.submit(planned.prompts, planned.settings, accepted=True)
+                pending = await self._engine_thread.submit(planned.prompts, planned.settings)
         active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
         return EventStream(active) if body.stream else await active.complete(request)
 

@@ -1,8 +1,7 @@
 """Turns chat messages into the text that a language model continues; the command line's chat uses it, too.
 
-A tokenizer's chat template is used. For a base model, which has none, the messages are written as a plain dialogue,
-"system\n\nUser: ...\nAssistant: ...\nUser: ...\nAssistant:", and generation stops where the model would write the
-user's next turn itself.
+Without a chat template of the tokenizer they are written as a plain dialogue, "system\n\nUser: ...\nAssistant:
+...\nUser: ...\nAssistant:", and generation stops where the model would write the user's next turn itself.
 """
 
 from collections.abc import Mapping, Sequence

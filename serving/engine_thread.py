@@ -15,12 +15,12 @@ when the sequence has ended and the response has been sent: so the memory that c
 
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
-import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from serving.errors import queue_full, unavailable
 from serving.metrics import Metrics
@@ -36,7 +36,6 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before the second new engine in a row;
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-Value = TypeVar("Value")
 
 
 class PendingRequest:
@@ -106,7 +105,7 @@ class EngineThread:
     @property
     def loaded(self) -> Toolformer:
         """The same, also for requests that were accepted before the server began to end."""
-        return self._ready(accepted=True)[0]
+        return self._ready()[0]
 
     def start(self) -> None:
         """Start loading the model."""
@@ -138,18 +137,14 @@ class EngineThread:
         if self._toolformer is not None:
             self._toolformer.close()
 
-    async def submit(
-        self, prompts: Sequence[str], settings: Sequence[GenerationSettings], *, accepted: bool = False
-    ) -> PendingRequest:
-        """Submit the sequences of a request; `release` must follow.
-
-        Those of a request that is already being answered (`accepted`) are taken while the server ends, too.
+    async def submit(self, prompts: Sequence[str], settings: Sequence[GenerationSettings]) -> PendingRequest:
+        """Submit the sequences of a request that has seen `toolformer`; `release` must follow.
 
         Raises:
             RequestError: 429 if there are not enough places, 503 if there is no model.
             ToolformerError: a prompt or its settings do not suit the model.
         """
-        _, engine = self._ready(accepted)
+        _, engine = self._ready()
         if self.taken + len(prompts) > self.places:
             raise queue_full(self.places)
         pending = PendingRequest(len(prompts))
@@ -173,33 +168,33 @@ class EngineThread:
 
         Return what comes of it, or raise what it raises; a `RequestError` (503) if there is no model.
         """
-        _, engine = self._ready(accepted=True)
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        _, engine = self._ready()
+        done: concurrent.futures.Future[Result] = concurrent.futures.Future()
 
         def run() -> None:
-            try:
-                result = work()
-            except Exception as exc:  # noqa: BLE001 - the caller gets it; the engine goes on
-                self._in_loop(functools.partial(_settle, done.set_exception, done, exc))
-            else:
-                self._in_loop(functools.partial(_settle, done.set_result, done, result))
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(work())
+                except Exception as exc:  # noqa: BLE001 - the caller gets it; the engine goes on
+                    done.set_exception(exc)
 
         try:
             engine.between_rounds(run)
         except EngineStoppedError as exc:
             raise unavailable("the engine has just stopped; try again", "stopped") from exc
-        return await done
+        return await asyncio.wrap_future(done)
 
     async def ask(self, tool: str, input_: str, context: str) -> tuple[ToolResult | ToolformerError, float]:
         """Ask one of the model's tools, by its name in calls, for a request that is being answered.
 
         Return the result and the seconds it took; a `RequestError` (503) if there is no model.
         """
-        pool = self._ready(accepted=True)[1].pool
+        pool = self._ready()[1].pool
         done: asyncio.Future[tuple[ToolResult | ToolformerError, float]] = asyncio.get_running_loop().create_future()
 
         def answered(result: ToolResult | ToolformerError, seconds: float) -> None:
-            _settle(done.set_result, done, (result, seconds))
+            if not done.done():
+                done.set_result((result, seconds))
 
         forget = pool.ask(tool, input_, context, self._in_loop, answered, done)
         try:
@@ -210,7 +205,7 @@ class EngineThread:
         finally:
             forget()
 
-    def _ready(self, accepted: bool) -> tuple[Toolformer, DecodeEngine]:
+    def _ready(self, accepted: bool = True) -> tuple[Toolformer, DecodeEngine]:
         """Return the model and its engine, for a request that is new or was `accepted` before; else raise a 503."""
         takes = self.state == "ready" or (accepted and self.state == "draining" and not self._stopping)
         if self._toolformer is None or self._engine is None or not takes:
@@ -315,9 +310,3 @@ class EngineThread:
         """Note that the engine works, if the event is the end of a sequence that it has written."""
         if isinstance(event, Finished) and event.generation.finish in ("stop", "length"):
             self._failures, self._restarting = 0, False
-
-
-def _settle(settle: Callable[[Value], None], future: asyncio.Future[Any], value: Value) -> None:
-    """Set the result of a future, unless it was cancelled meanwhile."""
-    if not future.done():
-        settle(value)

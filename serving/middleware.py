@@ -1,7 +1,7 @@
 """ASGI middleware in front of the application: checks keys, origins and the size of requests, and counts requests.
 
-Refused are a missing or wrong key (401, but for the page and /health), or without a key names and web pages that are
-not this machine's (403, see `origins`), a body that is too large (413) or does not arrive in time (408). A client that
+Refused are a missing or wrong key (401, but for the page and /health), or without a key names and pages that are not
+this machine's (403, see `origins`), a body that is too large (413) or does not arrive in time (408). A client that
 disconnects before its response is counted as 499, a request whose handler raises as 500.
 """
 

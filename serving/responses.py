@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request, Response
@@ -17,10 +18,19 @@ from starlette.types import Receive, Scope, Send
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, error_body, unavailable
 from serving.openai_format import DONE, KEEP_ALIVE, ResponseWriter, sse
-from toolformer_core.decode.records import Finished
+from toolformer_core.decode.records import Finished, GenerationSettings
 
 _KEEP_ALIVE_S = 15.0  # a stream sends something at least this often
 _SEND_S = 60.0  # a client that accepts no data for this long is regarded as gone
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How a request is answered: the writer, and what the engine writes for it (nothing if it is empty)."""
+
+    writer: ResponseWriter
+    prompts: list[str]
+    settings: list[GenerationSettings]
 
 
 class ActiveResponse:

@@ -1,14 +1,14 @@
 """The requests that a client may send: OpenAI's two, with a `toolformer` field of our own.
 
-A field that changes the text and is supported is applied; one that does not (`user`, ...) is ignored. One that would
-and is not supported is refused (400) unless its value changes nothing; so is one that neither OpenAI nor we know. Types
-are strict, as OpenAI's are: "5" is not a number.
+A field that changes the text and is supported is declared and applied; one that does not (`user`, ...) is ignored. One
+that would and is not supported is refused (400) unless its value changes nothing; so is one that neither OpenAI nor we
+know. Types are strict, as OpenAI's are: "5" is not a number.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -66,8 +66,7 @@ class Message(BaseModel):
 
 
 class _Common(BaseModel):
-    model_config = _STRICT
-    supports: ClassVar[frozenset[str]] = frozenset()  # fields that this kind of request supports, unlike others
+    model_config = ConfigDict(extra="allow", strict=True)  # `check_supported` checks the fields that are not declared
 
     model: str
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
@@ -79,13 +78,6 @@ class _Common(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     toolformer: Extension = Field(default_factory=Extension)
-    # does not change the text
-    user: Any = None
-    # change the text, and are not supported
-    frequency_penalty: Any = None
-    presence_penalty: Any = None
-    logit_bias: Any = None
-    logprobs: Any = None
 
     @property
     def stops(self) -> list[str]:
@@ -98,7 +90,6 @@ class CompletionRequest(_Common):
     prompt: Any
     echo: bool | None = None
     best_of: Any = None
-    suffix: Any = None
 
 
 class ChatRequest(_Common):
@@ -106,55 +97,33 @@ class ChatRequest(_Common):
 
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    # do not change the text
-    metadata: Any = None
-    parallel_tool_calls: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_options: Any = None
-    prompt_cache_retention: Any = None
-    safety_identifier: Any = None
-    service_tier: Any = None
-    # change the text or what is stored, and are not supported
-    audio: Any = None
-    function_call: Any = None
-    functions: Any = None
-    modalities: Any = None
-    moderation: Any = None
-    prediction: Any = None
-    reasoning_effort: Any = None
-    response_format: Any = None
-    store: Any = None
-    tool_choice: Any = None
-    tools: Any = None
-    top_logprobs: Any = None
-    verbosity: Any = None
-    web_search_options: Any = None
-
-
-def _one_of(*values: Any) -> Callable[[Any], bool]:
-    return lambda value: any(value == v and type(value) is type(v) for v in values)
 
 
 _OWN_TOOLS = "the model calls the server's own tools; name them in 'toolformer': {'tools': [...]} instead"
 _NO_LOGPROBS = "log-probabilities are not supported; leave it out"
 
-# For each field: which values besides null change nothing, and the message for all others.
-_UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "frequency_penalty": (_one_of(0, 0.0), "penalties are not supported; leave it out or send 0"),
-    "presence_penalty": (_one_of(0, 0.0), "penalties are not supported; leave it out or send 0"),
-    "logit_bias": (_one_of({}), "logit_bias is not supported; leave it out"),
-    "logprobs": (_one_of(False), _NO_LOGPROBS),
-    "top_logprobs": (_one_of(0), _NO_LOGPROBS),
-    "suffix": (_one_of(""), "the model can only continue a prompt; leave suffix out"),
-    "tools": (_one_of([]), _OWN_TOOLS),
-    "tool_choice": (_one_of("none", "auto"), _OWN_TOOLS),
-    "functions": (_one_of([]), _OWN_TOOLS),
-    "function_call": (_one_of("none", "auto"), _OWN_TOOLS),
-    "response_format": (_one_of({"type": "text"}), "only {'type': 'text'} is supported"),
-    "modalities": (_one_of(["text"]), "only text is supported"),
-    "store": (_one_of(False), "nothing is stored here; leave it out or send false"),
+# Fields of OpenAI's that are not declared: those that do not change the text, and those that would, each with the
+# values besides null that change nothing, and the message for all others.
+_IGNORED = frozenset(
+    "user metadata parallel_tool_calls prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier "
+    "service_tier".split()
+)
+_UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "frequency_penalty": ((0, 0.0), "penalties are not supported; leave it out or send 0"),
+    "presence_penalty": ((0, 0.0), "penalties are not supported; leave it out or send 0"),
+    "logit_bias": (({},), "logit_bias is not supported; leave it out"),
+    "logprobs": ((False,), _NO_LOGPROBS),
+    "top_logprobs": ((0,), _NO_LOGPROBS),
+    "suffix": (("",), "the model can only continue a prompt; leave suffix out"),
+    "tools": (([],), _OWN_TOOLS),
+    "tool_choice": (("none", "auto"), _OWN_TOOLS),
+    "functions": (([],), _OWN_TOOLS),
+    "function_call": (("none", "auto"), _OWN_TOOLS),
+    "response_format": (({"type": "text"},), "only {'type': 'text'} is supported"),
+    "modalities": ((["text"],), "only text is supported"),
+    "store": ((False,), "nothing is stored here; leave it out or send false"),
     **{
-        name: (_one_of(), f"{name} is not supported; leave it out")
+        name: ((), f"{name} is not supported; leave it out")
         for name in ("audio", "moderation", "prediction", "reasoning_effort", "verbosity", "web_search_options")
     },
 }
@@ -162,9 +131,12 @@ _UNSUPPORTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def check_supported(request: _Common) -> None:
     """Refuse (400) a request with a field that this server does not support."""
-    for name, (harmless, message) in _UNSUPPORTED.items():
-        value = getattr(request, name, None)
-        if value is not None and name not in request.supports and not harmless(value):
+    for name, value in (request.model_extra or {}).items():
+        if name not in _IGNORED | _UNSUPPORTED.keys():
+            message = f"unrecognized request argument supplied: {name}"
+            raise RequestError(400, message, param=name, code="unknown_parameter")
+        harmless, message = _UNSUPPORTED.get(name, ((value,), ""))
+        if value is not None and not any(value == one and type(value) is type(one) for one in harmless):
             raise unsupported(name, message)
     if isinstance(request, CompletionRequest) and request.best_of not in (None, request.n or 1):
         raise unsupported("best_of", "best_of is not supported, because choices are not ranked; send n alone")
@@ -180,15 +152,13 @@ def check_supported(request: _Common) -> None:
 def prompts_of(prompt: Any) -> list[str]:
     """Return the texts of a completion request; refuse (400) token ids, no text, and one with a lone surrogate."""
     texts = [prompt] if isinstance(prompt, str) else prompt
-    if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
-        if len(texts) > MAX_CHOICES:
-            raise RequestError(400, f"a request may have at most {MAX_CHOICES} prompts; send fewer", param="prompt")
-        for text in texts:
-            check_text(text, "prompt")
-        return texts
-    if isinstance(texts, list) and any(isinstance(t, int | list) for t in texts):
-        raise unsupported("prompt", "prompts of token ids are not supported; send text")
-    raise RequestError(400, "prompt must be a text or a list of texts", param="prompt")
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise RequestError(400, "prompt must be a text or a list of texts; token ids are not supported", param="prompt")
+    if len(texts) > MAX_CHOICES:
+        raise RequestError(400, f"a request may have at most {MAX_CHOICES} prompts; send fewer", param="prompt")
+    for text in texts:
+        check_text(text, "prompt")
+    return texts
 
 
 def decode_settings(

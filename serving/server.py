@@ -1,7 +1,7 @@
 """A uvicorn server for the application, with an orderly shutdown.
 
-After the first SIGINT or SIGTERM the server accepts no more requests and gives the open ones `grace_s` seconds; then
-their streams end with an error event. The second signal ends the server at once.
+After the first SIGINT or SIGTERM open requests have `grace_s` seconds; then their streams end with an error event. The
+second signal ends the server at once.
 """
 
 import socket

@@ -5,11 +5,13 @@ With `tool_choice` none the model answers, without calls; from results of client
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from serving.chat import ChatPrompt, chat_prompt
 from serving.engine_thread import EngineThread
 from serving.openai_format import ResponseForm, ResponseWriter
+from serving.responses import Planned
 from serving.routing.client_tools import client_tools_of, name_in_calls
 from serving.routing.conversation import conversation_of
 from serving.routing.router import Router, RouteRequest
@@ -24,76 +26,53 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """How a request is answered: the writer, and what the engine writes for it (nothing if it is empty)."""
+async def plan_chat(router: Router, thread: EngineThread, body: RoutedChatRequest, form: ResponseForm) -> Planned:
+    """Decide how a request is answered; a call of one of the server's tools has run by then.
 
-    writer: ResponseWriter
-    prompts: list[str]
-    settings: list[GenerationSettings]
+    Raises what `Router.route` does, and a `RequestError` (400) if a field of the request cannot be used.
+    """
+    conversation, choice = conversation_of(body.messages), choice_of(body)
+    tokenizer = thread.toolformer.lm.hf_model.tokenizer
+    prompt = chat_prompt(tokenizer, conversation.turns)
+    client = await asyncio.to_thread(client_tools_of, body.tools or ())  # many schemas take a while
+    settings = [replace(s, top_k=0, max_calls=0) for s in decode_settings(body, 1, prompt.stops)]
+    if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
+        return _plain(prompt, conversation.opening, settings, form)
+    server, threshold = _server_tools(router, body), body.toolformer.threshold
+    request = RouteRequest(conversation.query, settings[0].context, choice, server, client, threshold)
+    route = await router.route(request)
+    if route.written is None:
+        return _plain(prompt, "", settings, form)
+    prompt_tokens = route.written.prompt_tokens
+    if route.call is None:
+        tokens = len(encode_following(tokenizer, linearize(Call(name_in_calls(route.function), route.input))))
+        return Planned(ClientCallWriter(form, route.function, route.arguments, prompt_tokens, tokens), [], [])
+    text, tokens, finish = _cut(tokenizer, route.call.response, settings[0])
+    written = linearize(Call(route.call.tool, route.call.input), route.call.response)
+    calls, call_tokens = (replace(route.call, start=0, end=len(written)),), len(encode_following(tokenizer, written))
+    answer = Generation(f"{written} {text}", f" {text}", calls, finish, prompt_tokens, tokens, call_tokens, 0, ())
+    return Planned(AnswerWriter(replace(form, leading_space=True), answer), [], [])
 
 
-class RoutedChat:
-    """Answers the chats of a server with a router."""
+def _server_tools(router: Router, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
+    """Return those of the server's tools that a request allows; an `UnknownNameError` if it names another."""
+    own, library = body.toolformer, {one.key: one for one in router.settings.library}
+    for key in own.tools or ():
+        if key not in library:
+            raise UnknownNameError("tool", key, library)
+    if not own.k or not own.max_calls:
+        return ()
+    return tuple(one for key, one in library.items() if own.tools is None or key in own.tools)
 
-    def __init__(self, router: Router, engine_thread: EngineThread) -> None:
-        self._router = router
-        self._thread = engine_thread
 
-    async def plan(self, body: RoutedChatRequest, form: ResponseForm) -> Planned:
-        """Decide how a request is answered; a call of one of the server's tools has run by then.
-
-        Raises what `Router.route` does, and a `RequestError` (400) if a field of the request cannot be used.
-        """
-        conversation = conversation_of(body.messages)
-        choice = choice_of(body)
-        prompt = chat_prompt(self._thread.toolformer.lm.hf_model.tokenizer, conversation.turns)
-        client = await asyncio.to_thread(client_tools_of, body.tools or ())  # many schemas take a while
-        settings = [replace(s, top_k=0, max_calls=0) for s in decode_settings(body, 1, prompt.stops)]
-        if choice.kind == "none" or (choice.kind == "auto" and conversation.opening):
-            return _plain(prompt, conversation.opening, settings, form)
-        server = self._server_tools(body)
-        request = RouteRequest(
-            conversation.query, settings[0].context, choice, server, client, threshold=body.toolformer.threshold
-        )
-        route = await self._router.route(request)
-        if route.written is None:
-            return _plain(prompt, "", settings, form)
-        prompt_tokens = route.written.prompt_tokens
-        if route.call is None:
-            tokens = self._tokens(linearize(Call(name_in_calls(route.function), route.input)))
-            counts = {"prompt_tokens": prompt_tokens, "call_tokens": tokens}
-            return Planned(ClientCallWriter(form, route.function, route.arguments, **counts), [], [])
-        text, tokens, finish = self._cut(route.call.response, settings[0])
-        written = linearize(Call(route.call.tool, route.call.input), route.call.response)
-        calls = (replace(route.call, start=0, end=len(written)),)
-        whole, call_tokens = f"{written} {text}", self._tokens(written)
-        answer = Generation(whole, f" {text}", calls, finish, prompt_tokens, tokens, call_tokens, 0, ())
-        return Planned(AnswerWriter(replace(form, leading_space=True), answer), [], [])
-
-    def _server_tools(self, body: RoutedChatRequest) -> tuple[LibraryTool, ...]:
-        """Return those of the server's tools that a request allows; an `UnknownNameError` if it names another."""
-        own, library = body.toolformer, {one.key: one for one in self._router.settings.library}
-        for key in own.tools or ():
-            if key not in library:
-                raise UnknownNameError("tool", key, library)
-        if not own.k or not own.max_calls:
-            return ()
-        return tuple(one for key, one in library.items() if own.tools is None or key in own.tools)
-
-    def _tokens(self, text: str) -> int:
-        return len(encode_following(self._thread.loaded.lm.hf_model.tokenizer, text))
-
-    def _cut(self, response: str, settings: GenerationSettings) -> tuple[str, int, str]:
-        """Return a response up to a stop string or `max_tokens` of the request, its tokens, and why it ends there."""
-        places = [at for at in map(response.find, settings.stop) if at >= 0]
-        text = response[: min(places)] if places else response
-        (tokens,) = tokenize(self._thread.loaded.lm.hf_model.tokenizer, [f" {text}"], follow=True)
-        limit = settings.max_new_tokens
-        if len(tokens.ids) <= limit:
-            return text, len(tokens.ids), "stop"
-        kept = f" {text}"[: int(tokens.cuts[limit])]
-        return kept.removeprefix(" "), limit, "length"
+def _cut(tokenizer: Any, response: str, settings: GenerationSettings) -> tuple[str, int, str]:
+    """Return a response up to a stop string or `max_tokens` of the request, its tokens, and why it ends there."""
+    text = response[: min((at for at in map(response.find, settings.stop) if at >= 0), default=len(response))]
+    (tokens,) = tokenize(tokenizer, [f" {text}"], follow=True)
+    limit = settings.max_new_tokens
+    if len(tokens.ids) <= limit:
+        return text, len(tokens.ids), "stop"
+    return f" {text}"[: int(tokens.cuts[limit])].removeprefix(" "), limit, "length"
 
 
 def _plain(prompt: ChatPrompt, opening: str, settings: list[GenerationSettings], form: ResponseForm) -> Planned:

@@ -4,8 +4,6 @@ Texts are sequences of the engine like those of any request; embeddings are one 
 nothing blocks the event loop, and no thread competes with the engine for the model's lock.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -27,7 +25,28 @@ from toolformer_core.records import ToolFailure, ToolResult, digest_of, storable
 from toolformer_core.syntax import OPEN, find_close
 from toolformer_core.tools.responses import response_or_failure
 
-_DETAIL_CHARS = 500
+MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
+_MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
+_MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits
+_DETAIL_CHARS = 500  # of a failed call
+_TEXTS_PER_PASS = 16  # embedded between two rounds of the engine
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A text to be continued greedily, without calls."""
+
+    prompt: str
+    max_tokens: int  # tokens of the continuation
+    complete: Callable[[str], bool]  # whether what is written so far is all that is needed
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A complete continuation; it may end with a few more tokens, written before the model was stopped."""
+
+    text: str
+    prompt_tokens: int
 
 
 def call_writing(one: LibraryTool, query: str, max_tokens: int, begun: str = "") -> Writing:
@@ -55,58 +74,33 @@ def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seco
     return ToolCall(name, input_, response, reason, detail, 0, 0, seconds)
 
 
-MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
-_MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
-_MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits
-_TEXTS_PER_PASS = 16  # embedded between two rounds of the engine
+async def write(thread: EngineThread, writings: Sequence[Writing]) -> list[Written | None]:
+    """Have the model continue texts, as many together as there are places; None for one that does not fit the context.
+
+    A `RequestError` (503) if there is no model.
+    """
+    fits = await asyncio.to_thread(lambda: [_fits(thread, writing) for writing in writings])
+    fitting = [i for i, fit in enumerate(fits) if fit]
+    out: list[Written | None] = [None] * len(writings)
+    for at in range(0, len(fitting), thread.places):
+        part = fitting[at : at + thread.places]
+        together = [writings[i] for i in part]
+        settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in together]
+        pending = await thread.submit([w.prompt for w in together], settings)
+        try:
+            for i, written in zip(part, await _collect(pending, together), strict=True):
+                out[i] = written
+        finally:
+            thread.release(pending)
+    return out
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """A text to be continued greedily, without calls."""
-
-    prompt: str
-    max_tokens: int  # tokens of the continuation
-    complete: Callable[[str], bool]  # whether what is written so far is all that is needed
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A complete continuation; it may end with a few more tokens, written before the model was stopped."""
-
-    text: str
-    prompt_tokens: int
-
-
-class Writer:
-    """Has texts written by a model."""
-
-    def __init__(self, engine_thread: EngineThread) -> None:
-        self._thread = engine_thread
-
-    async def write(self, writings: Sequence[Writing]) -> list[Written | None]:
-        """Continue texts, as many together as the server has places; None for one that does not fit the context."""
-        fits = await asyncio.to_thread(lambda: [self._fits(writing) for writing in writings])
-        fitting = [i for i, fit in enumerate(fits) if fit]
-        out: list[Written | None] = [None] * len(writings)
-        for at in range(0, len(fitting), self._thread.places):
-            part = fitting[at : at + self._thread.places]
-            together = [writings[i] for i in part]
-            settings = [GenerationSettings(max_new_tokens=w.max_tokens, top_k=0, max_calls=0) for w in together]
-            pending = await self._thread.submit([w.prompt for w in together], settings, accepted=True)
-            try:
-                for i, written in zip(part, await _collect(pending, together), strict=True):
-                    out[i] = written
-            finally:
-                self._thread.release(pending)
-        return out
-
-    def _fits(self, writing: Writing) -> bool:
-        hf_model = self._thread.loaded.lm.hf_model
-        if len(writing.prompt) > _MAX_TOKEN_CHARS * hf_model.context_length:
-            return False
-        tokens = len(hf_model.encode(writing.prompt)) + (hf_model.bos is not None)
-        return 0 < tokens <= hf_model.context_length - writing.max_tokens
+def _fits(thread: EngineThread, writing: Writing) -> bool:
+    hf_model = thread.loaded.lm.hf_model
+    if len(writing.prompt) > _MAX_TOKEN_CHARS * hf_model.context_length:
+        return False
+    tokens = len(hf_model.encode(writing.prompt)) + (hf_model.bos is not None)
+    return 0 < tokens <= hf_model.context_length - writing.max_tokens
 
 
 async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list[Written]:
@@ -151,7 +145,9 @@ class Embedder:
         """Return the cosine of the query with each description; a `RequestError` (503) if there is no model."""
         if not descriptions:
             return []
-        encoder = self._encoder or self._hidden_states()
+        if (encoder := self._encoder) is None:
+            lm = self._thread.loaded.lm
+            encoder = HiddenStateEncoder(lm.hf_model, lm.digest)
         digests = [digest_of("embedding", encoder.digest, text) for text in descriptions]
         rows = {digest: self._rows[digest] for digest in digests if digest in self._rows}
         missing = {d: text for d, text in zip(digests, descriptions, strict=True) if d not in rows}
@@ -171,7 +167,3 @@ class Embedder:
             return np.concatenate(rows)
         async with self._one_at_a_time:
             return await asyncio.to_thread(encoder.encode, texts)
-
-    def _hidden_states(self) -> Encoder:
-        lm = self._thread.loaded.lm
-        return HiddenStateEncoder(lm.hf_model, lm.digest)

@@ -23,15 +23,7 @@ from serving.engine_thread import EngineThread
 from serving.errors import RequestError, invalid
 from serving.metrics import SECONDS
 from serving.routing.client_tools import ClientTool
-from serving.routing.model_access import (
-    Embedder,
-    Writer,
-    Writing,
-    Written,
-    call_writing,
-    input_written,
-    tool_call,
-)
+from serving.routing.model_access import Embedder, Writing, Written, call_writing, input_written, tool_call, write
 from serving.routing.schemas import Choice
 from serving.settings import RouterSettings
 from toolformer_core.decode.records import ToolCall
@@ -82,12 +74,9 @@ class Router:
         if settings.load is not None:
             places = {"max_rows": settings.max_rows, "queue": server.places}
             self._small = EngineThread(settings.load, **places, on_failed=self._small_lm_failed)
-        self._small_writer, self._large_writer = Writer(self._small), Writer(server)
         self._embedder = Embedder(self._small, settings.encoder)
         registry = server.metrics.registry
-        meaning = (
-            "Requests that the router decided, by who runs the chosen tool (server, client, or nobody) and its name"
-        )
+        meaning = "Requests that the router decided, by who runs the chosen tool (server, client, nobody) and its name"
         self._routed = Counter("toolformer_routed_requests", meaning, ["runs_it", "tool"], registry=registry)
         meaning = "Tools that ranked high enough, but whose call could not be written or gave nothing"
         self._rejected = Counter("toolformer_router_passed_over", meaning, ["runs_it"], registry=registry)
@@ -102,14 +91,9 @@ class Router:
     @property
     def described(self) -> dict[str, Any]:
         """The router, for clients."""
-        weights = self.settings.weights
-        return {
-            "name": "gear",
-            "model": self.settings.model or None,
-            "gamma": weights.gamma,
-            "lambda": weights.smoothing,
-            "threshold": weights.threshold,
-        }
+        w = self.settings.weights
+        weights = {"gamma": w.gamma, "lambda": w.smoothing, "threshold": w.threshold}
+        return {"name": "gear", "model": self.settings.model or None, **weights}
 
     def start(self) -> None:
         """Start loading the small LM, unless it is the server's model. Call it in the running event loop."""
@@ -177,10 +161,10 @@ class Router:
             ),
             *(call_writing(one, request.query, grounding.max_call_tokens) for one in called),
         ]
-        answer_written, *calls_written = await self._small_writer.write(writings)
+        answer_written, *calls_written = await write(self._small, writings)
         answer = "" if answer_written is None else first_line(answer_written.text)
         runs = await asyncio.gather(
-            *(self._draft(one.tool, w, request.context) for one, w in zip(called, calls_written, strict=True))
+            *(self._run(one.tool, w, request.context) for one, w in zip(called, calls_written, strict=True))
         )
         drafts = {one.key: draft for one, draft in zip(called, runs, strict=True) if draft is not None}
         scores = tuple(
@@ -190,15 +174,13 @@ class Router:
         query = Query(request.query, request.context)
         return Grounding(query, answer, patterns.answer_counts(answer), scores, patterns.weights), drafts
 
-    async def _draft(self, tool: Tool, written: Written | None, context: str) -> Route | None:
-        """Run the call that the small LM wrote of a tool; None if it wrote none."""
-        given = None if written is None else input_written(tool.name, written.text)
-        return None if written is None or given is None else await self._run(tool, given, written, context)
-
-    async def _run(self, tool: Tool, input_: str, written: Written, context: str) -> Route:
-        result, seconds = await self._server.ask(tool.name, input_, context)
-        max_chars = self.settings.grounding.execution.max_response_chars
-        call = tool_call(tool.name, input_, result, seconds, max_chars)
+    async def _run(self, tool: Tool, written: Written | None, context: str, begun: str = "") -> Route | None:
+        """Run the call of a tool that a model wrote behind its beginning; None if it wrote none."""
+        given = None if written is None else input_written(tool.name, begun + written.text)
+        if given is None:
+            return None
+        result, seconds = await self._server.ask(tool.name, given, context)
+        call = tool_call(tool.name, given, result, seconds, self.settings.grounding.execution.max_response_chars)
         self._server.metrics.called(call)
         return Route("server", call=call, written=written)
 
@@ -208,19 +190,21 @@ class Router:
         if draft is None or self._small is not self._server:
             begun = f"{tool.name}("
             most = _CLIENT_CALL_TOKENS if isinstance(tool, ClientTool) else self.settings.grounding.max_call_tokens
-            (written,) = await self._large_writer.write([call_writing(one, request.query, most, begun)])
-            given = None if written is None else input_written(tool.name, begun + written.text)
-            if written is None or given is None:
-                return NO_CALL
+            (written,) = await write(self._server, [call_writing(one, request.query, most, begun)])
             if isinstance(tool, ClientTool):
-                return await _for_client(tool, given, written)
-            draft = await self._run(tool, given, written, request.context)
+                return await _for_client(tool, written, begun)
+            draft = await self._run(tool, written, request.context, begun)
+        if draft is None:
+            return NO_CALL
         if draft.call is not None and draft.call.failure is not None:
             return f"{draft.call.failure} {draft.call.detail}".rstrip()
         return draft
 
 
-async def _for_client(tool: ClientTool, given: str, written: Written) -> Route | str:
+async def _for_client(tool: ClientTool, written: Written | None, begun: str) -> Route | str:
+    given = None if written is None else input_written(tool.name, begun + written.text)
+    if given is None:
+        return NO_CALL
     try:
         arguments = await asyncio.to_thread(tool.arguments, given)
     except BadInput as exc:

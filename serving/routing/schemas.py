@@ -1,11 +1,7 @@
-"""What a chat request may say when the router is on, besides what `serving.schemas` allows: OpenAI's forms.
-
-The client's function tools (at most 128), `tool_choice`, calls of these tools in assistant turns and their results in
-turns of role `tool`, and `threshold` in `toolformer`.
-"""
+"""What a chat request may say when the router is on, besides what `serving.schemas` allows: OpenAI's forms."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -43,9 +39,7 @@ class RoutedExtension(Extension):
     """How tools are used and chosen; every field is optional."""
 
     threshold: float | None = Field(
-        None,
-        allow_inf_nan=False,
-        description="Smallest score of a tool that is chosen; null: the server's own threshold",
+        None, allow_inf_nan=False, description="Smallest score of a tool that is chosen; null: the server's threshold"
     )
 
 
@@ -57,8 +51,6 @@ class RoutedMessage(Message):
 
 class RoutedChatRequest(ChatRequest):
     """`POST /v1/chat/completions` with the router on."""
-
-    supports: ClassVar[frozenset[str]] = frozenset({"tools", "tool_choice"})
 
     messages: list[RoutedMessage] = Field(min_length=1)  # type: ignore[assignment]
     tools: list[FunctionTool] | None = Field(None, max_length=MAX_TOOLS)
@@ -76,14 +68,10 @@ class Choice:
 
 def choice_of(request: RoutedChatRequest) -> Choice:
     """Return what a request says of the choice; refuse (400) what is none of OpenAI's values."""
-    value = "auto" if request.tool_choice is None else request.tool_choice
-    if isinstance(value, str):
-        if value in ("auto", "none", "required"):
-            return Choice(value)
-    elif value.get("type") == "function":
-        function = value.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if isinstance(name, str):
+    match "auto" if request.tool_choice is None else request.tool_choice:
+        case ("auto" | "none" | "required") as kind:
+            return Choice(kind)
+        case {"type": "function", "function": {"name": str(name)}}:
             return Choice("function", name)
     forms = "auto, none, required, or {'type': 'function', 'function': {'name': ...}}"
     raise invalid("tool_choice", f"tool_choice must be {forms}")

@@ -1,11 +1,4 @@
-"""Writes the responses to routed requests: an answer with the call that led to it, or a call for the client.
-
-| who runs the tool | the response                                                                             |
-|-------------------|------------------------------------------------------------------------------------------|
-| the server        | the call where calls are shown, and the tool's response                                  |
-| the client        | `tool_calls`, finish reason `tool_calls`; the content is null                            |
-| nobody            | the model's text                                                                         |
-"""
+"""Writes the responses to routed requests: an answer with the call that led to it, or a call for the client."""
 
 import uuid
 from collections.abc import Iterator
@@ -39,9 +32,7 @@ class AnswerWriter(ResponseWriter):
 class ClientCallWriter(ResponseWriter):
     """Writes the call of a client's tool; every choice has the same one, with an id of its own."""
 
-    def __init__(
-        self, form: ResponseForm, function: str, arguments: str, *, prompt_tokens: int, call_tokens: int
-    ) -> None:
+    def __init__(self, form: ResponseForm, function: str, arguments: str, prompt_tokens: int, call_tokens: int) -> None:
         super().__init__(form)
         self._function = function
         self._arguments = arguments
@@ -52,10 +43,9 @@ class ClientCallWriter(ResponseWriter):
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield all chunks: the role, the call, its arguments, and the finish reason."""
         for i in range(self._form.choices):
-            begun = {"index": 0, **self._call_of(i, "")}
-            yield self._chunk(i, {"role": "assistant", "content": None, "tool_calls": [begun]})
-            rest = {"index": 0, "function": {"arguments": self._arguments}}
-            yield self._chunk(i, {"tool_calls": [rest]})
+            begun, rest = self._call_of(i, ""), {"arguments": self._arguments}
+            yield self._chunk(i, {"role": "assistant", "content": None, "tool_calls": [{"index": 0, **begun}]})
+            yield self._chunk(i, {"tool_calls": [{"index": 0, "function": rest}]})
             yield self._chunk(i, {}, "tool_calls", self._calls_and_counts(self._choices[i]))
 
     def _call_of(self, i: int, arguments: str) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def read_gold(folder: Path = ASSETS) -> GoldTexts:
 
 
 def _file_in(folder: Path, name: str) -> Path:
-    plain = folder / name.removesuffix(".gz")
-    return plain if plain.is_file() and not (folder / name).is_file() else folder / name
+    plain, packed = folder / name.removesuffix(".gz"), folder / name
+    return plain if plain.is_file() and not packed.is_file() else packed
 
 
 def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
@@ -87,20 +87,14 @@ def _gold_call(document: Document, row: Mapping[str, Any]) -> GoldCall:
 
 
 def choose(
-    texts: GoldTexts,
-    tool: str,
-    limit: int | None,
-    config: PrefilterConfig,
-    *,
-    seed: int = 0,
-    declared: DocumentFilter | None = None,
+    texts: GoldTexts, tool: str, limit: int | None, config: PrefilterConfig, declared: DocumentFilter | None = None
 ) -> ChosenDocuments:
     """Choose the documents on which a tool is measured: if possible, three with a gold call of it to one without.
 
     The choice is made by digest, so a larger limit includes the documents of a smaller one. Without a limit all are
     chosen that the prefilter keeps. A CorpusError if no document with a gold call of the tool is left.
     """
-    documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(seed), tool, d.doc_id))
+    documents = sorted(texts.documents, key=lambda d: digest_of("diagnose", str(config.seed), tool, d.doc_id))
     with_gold = [d for d in documents if texts.of(d, tool)]
     if not with_gold:
         raise CorpusError(f"the gold texts hold no call of {tool}; name a folder that does by --gold, or other tools")

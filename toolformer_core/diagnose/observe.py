@@ -1,14 +1,11 @@
 """Runs a model on documents with gold calls of one tool, through the stages of a build, and records what happens.
 
-    sample, execute, score     as in a build, on the chosen documents: the yield
-    trials                     gold calls inserted at their positions and scored, whether or not the model draws them
+It samples, executes and scores as in a build; and it scores trials, whether or not the model draws them:
 
-    | trial     | call               | response           | position                                                   |
-    |-----------|--------------------|--------------------|------------------------------------------------------------|
-    | gold      | gold               | the tool's         | the gold position                                          |
-    | wrong     | gold               | another document's | the gold position                                          |
-    | unrelated | another document's | another document's | the gold position; for a tool without input, gold call and |
-    |           |                    |                    | response at another position of the document               |
+    gold       the gold call with the tool's response, at the gold position
+    wrong      the same with another document's response
+    unrelated  another document's call and response, at the gold position; for a tool without input, the gold call and
+               response at another position of the document
 
 The model is wrapped only to record p(" [") at positions that sampling did not choose.
 """

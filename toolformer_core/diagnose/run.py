@@ -57,15 +57,15 @@ def measure(
     """Yield the figures of each tool, in their order, for tools that have what the gold calls need; or a UsageError."""
     occupied = {doc_id: [call.position for call in calls] for doc_id, calls in texts.calls.items()}
     prefilter = PrefilterConfig(chunk_words=_MT_CHUNK_WORDS, seed=config.seed)
-    prompts = {key: prompt_for(tool, config.prompts) for key, tool in tools.items()}
     for key, tool in tools.items():
+        prompt = prompt_for(tool, config.prompts)
         declared = None if key in TOOL_NAMES else declaration_of(tool).filter
-        chosen = choose(texts, key, config.documents, prefilter, seed=config.seed, declared=declared)
+        chosen = choose(texts, key, config.documents, prefilter, declared)
         by_id = {document.doc_id: document.text for document, _ in chosen.pairs}
         loss = loss_per_token(lm, list(by_id.values()), lm.hf_model.context_length)
-        structure = structure_of(lm.hf_model, tool.name, prompts[key], by_id, chosen.gold, loss)
+        structure = structure_of(lm.hf_model, tool.name, prompt, by_id, chosen.gold, loss)
         sampling = config.sampling(tool)
-        observed = observe(lm, tool, prompts[key], chosen, sampling, occupied=occupied, on_progress=on_progress)
+        observed = observe(lm, tool, prompt, chosen, sampling, occupied=occupied, on_progress=on_progress)
         if fault := call_fault(lm.hf_model.tokenizer, tool.name):
             observed = replace(observed, faults={**observed.faults, "tokenizer": fault})
         keep_repeats = bool(repeating_tools({key: tool}, config.keep_repeats))

@@ -1,7 +1,7 @@
 """Which items of benchmarks stand in a text that a model is to learn from, or has learnt from.
 
-An item stands in a text if `ngram` words of its question or of one of its answers do, in a row, or all words of a
-shorter question (see `shared_words`). The paragraph after a question and the instruction in front of it do not count.
+An item does if `ngram` words of its question or of an answer do, in a row, or all words of a shorter question (see
+`shared_words`). The paragraph after a question and the instruction in front of it do not count.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """A Toolformer as a model of lm-evaluation-harness, so that its tasks run with tools. Needs the extra `harness`.
 
-    | method                 | returns                                                                            |
-    |------------------------|------------------------------------------------------------------------------------|
-    | generate_until         | the text without its calls; `written` holds the calls                              |
-    | loglikelihood          | log p of the continuation, calls disabled, and whether greedy decoding produces it |
-    | loglikelihood_rolling  | log p of the whole text, calls disabled, in the harness's own windows              |
-
-"Calls disabled" means k = 0 in decoding: p(" [") = 0 unless the text has that token. The model's beginning-of-text
-token is put in front of every context. Nothing else in the package imports this module.
+Texts are written with tools and returned without their calls, which `written` holds. Likelihoods are measured with
+calls disabled, k = 0 in decoding: p(" [") = 0 unless the text has that token. The model's beginning-of-text token is
+put in front of every context. Nothing else in the package imports this module.
 """
 
 import collections
@@ -61,7 +56,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             )
         self.toolformer = toolformer
         self.settings = settings or GenerationSettings(max_new_tokens=256)
-        self.written: list[Written] = []  # of all runs since construction or the last `clear`
+        self.written: list[Written] = []  # of all runs
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Continue each request's context, with tools; return the texts without calls. Errors as of `settings_for`.
@@ -70,12 +65,11 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         """
         repeats: collections.Counter[str] = collections.Counter()
         prompts, settings = [], []
-        for request in requests:
-            context, keywords = request.args
+        for context, keywords in (request.args for request in requests):
             request_settings = settings_for(self.settings, keywords)
             if request_settings.temperature:
-                seed = _seed(request_settings.seed, context, repeats[context])
-                request_settings = dataclasses.replace(request_settings, seed=seed)
+                digest = digest_of("harness", str(request_settings.seed), str(repeats[context]), context)
+                request_settings = dataclasses.replace(request_settings, seed=int(digest[:16], 16))
                 repeats[context] += 1
             prompts.append(_last_part(self._hf_model, context, request_settings.max_new_tokens))
             settings.append(request_settings)
@@ -98,9 +92,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         """
         calls = (call for w in self.written if task in (None, w.task) for call in w.generation.calls)
         return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))
-
-    def clear(self) -> None:
-        self.written.clear()
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
@@ -163,21 +154,11 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         info = {f"toolformer_{k}": v for k, v in dataclasses.asdict(self.settings).items()}
         return {"model_name": self._hf_model.name, "model_sha": self.toolformer.lm.digest, **info}
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        raise _no_chat()
+    def apply_chat_template(self, *_: Any, **__: Any) -> str:
+        raise UsageError("a Toolformer continues texts and has no chat template; leave out apply_chat_template")
 
-    def chat_template(self, chat_template: bool | str = False) -> str:
-        if chat_template:
-            raise _no_chat()
-        return ""
-
-    @property
-    def tokenizer_name(self) -> str:
-        raise _no_chat()  # only used with a chat template
-
-
-def _no_chat() -> UsageError:
-    return UsageError("a Toolformer continues texts and has no chat template; leave out apply_chat_template")
+    chat_template = apply_chat_template
+    tokenizer_name = property(apply_chat_template)  # only used with a chat template
 
 
 def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> GenerationSettings:
@@ -211,10 +192,6 @@ def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> Gener
         temperature=temperature,
         top_p=float(top_p) if temperature else base.top_p,
     )
-
-
-def _seed(seed: int, context: str, repeat: int) -> int:
-    return int(digest_of("harness", str(seed), str(repeat), context)[:16], 16)
 
 
 def _until(text: str, stop: Sequence[str]) -> str:

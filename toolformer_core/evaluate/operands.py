@@ -1,9 +1,8 @@
 """What calls of the calculator are worth on word problems: are their results the answers, and would random ones be?
 
-An arm's accuracy counts as reasoning only as far as it lies above this baseline, an expectation over all items:
-
-    p(item) = sum over operators o: share of o in the arm's calls x share of the ordered pairs (a, b) of the problem's
-              numbers, from two places, for which a o b is the answer, with two decimals, as the calculator writes it
+An arm's accuracy counts as reasoning only as far as it lies above this baseline, an expectation over all items of the
+sum over operators o: share of o in the arm's calls x share of the ordered pairs (a, b) of the problem's numbers, from
+two places, for which a o b is the answer, with two decimals, as the calculator writes it.
 """
 
 import math

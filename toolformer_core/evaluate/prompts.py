@@ -1,13 +1,5 @@
 """The zero-shot prompts (App. C): how an example becomes the text that a model continues.
 
-    | form               | text                                      | for                                |
-    |--------------------|-------------------------------------------|------------------------------------|
-    | completion         | an instruction, then x up to the mask     | LAMA, TempLAMA (C.1)               |
-    | word_problem       | x q "The answer is"                       | ASDiv, SVAMP, MAWPS, GSM8K (C.2)   |
-    | question           | an instruction, then q with its "?"       | WebQS, NQ, TriviaQA, Dateset (C.3) |
-    | paragraph_question | an English paragraph, a question about it | MLQA (C.4)                         |
-    | translation        | an instruction, then the sentence         | Tatoeba (not in the paper)         |
-
 No prompt ends in a space: the model writes the space before its first word. The instructions of C.1 and C.4 are in our
 words; after an edit results cannot be compared with earlier ones (§7).
 """

@@ -43,10 +43,6 @@ def right_tools(task: Task, item: Item) -> tuple[str, ...]:
     return RIGHT_TOOLS.get(task.name, ())
 
 
-def right_by_paper(task: str, right: tuple[str, ...]) -> tuple[str, ...]:
-    return _BY_PAPER.get(task, right)
-
-
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """How well a threshold on the score tells the queries that no tool fits; nan where a denominator is 0."""
@@ -64,14 +60,14 @@ def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[s
 def accuracy_by_paper(
     task: str, choices: Sequence[str | None], right: Sequence[tuple[str, ...]], library: Sequence[str]
 ) -> Accuracy:
-    """Return the share of choices that are right by the paper's rule, see `right_by_paper`.
+    """Return the share of choices that are right by the paper's rule, which has one tool for questions.
 
     A query whose right tool is right by that rule alone, and is not among the keys in `library`, is left out.
     """
     rows = [
         (choice, by_paper)
         for choice, tools in zip(choices, right, strict=True)
-        if (by_paper := right_by_paper(task, tools)) == tools or not set(by_paper).isdisjoint(library)
+        if (by_paper := _BY_PAPER.get(task, tools)) == tools or not set(by_paper).isdisjoint(library)
     ]
     return grounding_accuracy([choice for choice, _ in rows], [by_paper for _, by_paper in rows])
 

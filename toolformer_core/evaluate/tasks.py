@@ -1,8 +1,4 @@
-"""All benchmarks in one table, and how to read each of them.
-
-A task is read from its published files (see `readers`), or from the hub by name; dateset is generated, and the small
-world is embedded.
-"""
+"""All benchmarks in one table, and how to read each of them: from files, the hub, an embedded file, or generated."""
 
 import dataclasses
 import itertools

@@ -1,13 +1,6 @@
-"""What GEAR is compared with: other ways to choose a tool, and answers without one.
+"""What GEAR is compared with: a tool chosen by one call of an LM, and the prompts of answers without a tool.
 
-| baseline   | chooses                                                                   | LM calls per query      |
-|------------|---------------------------------------------------------------------------|-------------------------|
-| cosine     | the tool whose description is most like the query (ART_cs); gamma = 1     | 1 large                 |
-| lm         | the tool whose name the LM prefers after all descriptions (ART_llm)       | 1 small, 1 large        |
-| toolformer | the tool that a finetuned model calls by itself while it answers          | 1 of that model         |
-| oracle     | a tool that is declared right                                             | 1 large                 |
-| zero-shot  | no tool: the LM's own answer                                              | 1 large                 |
-| few-shot   | no tool: the LM's own answer after other questions with their answers     | 1 large                 |
+The other baselines need nothing of their own: the cosine alone is gamma = 1, the oracle takes a tool declared right.
 """
 
 from __future__ import annotations

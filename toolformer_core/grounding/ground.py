@@ -1,11 +1,8 @@
 """Grounding (GEAR, algorithm 1): a score for every tool of a library, for many queries at a time.
 
-    1. the small LM answers the query without a tool: the preliminary answer a
-    2. for every tool, it writes a call from the tool's demonstrations and the query, and the tool answers: a_i
-    3. f_i = gamma S(Q, d_i) + (1 - gamma) P(a, a_i)
-
-That is n + 1 calls of the small LM per query for n tools, and none for a tool with a mock response. Each tool is taken
-with all queries: its demonstrations pass through the model once, and equal calls are run once.
+1. the small LM answers the query without a tool: the preliminary answer a
+2. for every tool that has no mock response, it writes a call from the demonstrations and the query: a_i answers it
+3. f_i = gamma S(Q, d_i) + (1 - gamma) P(a, a_i)
 """
 
 import time

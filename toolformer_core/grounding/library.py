@@ -1,12 +1,8 @@
 """A library of tools to choose from: each tool with its description d_i, its demonstrations pi_i and a mock response.
 
-    | kind       | the small LM reads                                                | made from             |
-    |------------|-------------------------------------------------------------------|-----------------------|
-    | questions  | description, "Question: q / Call: [Tool(input)]", ..., Q, "Call:" | the tool's `examples` |
-    | annotation | the annotation prompt of the query, then the query once more      | the tool's prompt     |
-    | zero-shot  | description, "A call is written [Tool(input)].", Q, "Call:"       | the description       |
-
-A tool without examples is shown by its annotation prompt; one that has neither, zero-shot, where that is allowed.
+The small LM reads "questions" (the description, the tool's `examples` as "Question: q / Call: [Tool(input)]", and Q),
+or an "annotation" prompt of the query, then the query once more. A tool without examples is shown by its annotation
+prompt; one that has neither, zero-shot, by description and form of the call, where that is allowed.
 """
 
 from collections.abc import Collection, Iterable
@@ -72,9 +68,8 @@ def library_of(
         mock: keys of tools that are ranked by their mock response, without being called; True: all that have one.
         undemonstrated: whether a tool may have neither examples nor an annotation prompt; it is then shown zero-shot.
 
-    Raises:
-        UsageError: there is no tool; a key in `mock` is not there or has no mock response; or a tool is without
-            demonstrations, and must have some.
+    A `UsageError` if there is no tool, a key in `mock` is not there or has no mock response, or a tool must not be
+    without demonstrations.
     """
     out: dict[str, LibraryTool] = {}
     for tool in tools:
@@ -99,12 +94,12 @@ def zero_shot(key: str, name: str, description: str, written: str = "input") -> 
 
 
 def _demonstrations(tool: Tool, kind: DemonstrationKind, undemonstrated: bool) -> Demonstrations:
-    shown = ""
-    for question, given in declaration_of(tool).examples:
-        shown += f"Question: {question}\nCall:{linearize(Call(tool.name, given))}\n\n"
-    from_examples = Demonstrations(
-        Prompt(tool.key, f"{tool.description}\n\n{shown}Question: ", "\nCall:"), repeats=False
+    examples = declaration_of(tool).examples
+    shown = "".join(
+        f"Question: {question}\nCall:{linearize(Call(tool.name, given))}\n\n" for question, given in examples
     )
+    prompt = Prompt(tool.key, f"{tool.description}\n\n{shown}Question: ", "\nCall:")
+    from_examples = Demonstrations(prompt, repeats=False)
     if shown and kind == "questions":
         return from_examples
     try:

@@ -1,20 +1,10 @@
 """The patterns of answers (GEAR §3.2): what kinds of word tokens an answer is made of, and how common each kind is.
 
-    pattern     one match of                                           prior P_j
-    english     a run of the letters a to z, A to Z                     0.75
-    non_ascii   a run of letters and signs outside ASCII                0.15
-    number      a number, with its sign, separators and decimals        0.02
-    symbol      one ASCII mark of punctuation or arithmetic             0.02
-    url         a web address                                           0.02
-    movement    a step of a robot: forward, turn left, ...              0.02
-
-These are ours, after the paper's examples ("lächeln" is english, non_ascii, english). Rare patterns weigh more: a match
-of pattern j adds log 1/P_j.
-
-`AUTHORS_PATTERNS` are those of the authors' code, with its rule: each pattern is counted by itself, so that one stretch
-of text can count in several (2024-05-02 is a time, three numbers and two symbols); the preliminary answer is read in
-lower case with number words as digits; a response that says nothing, such as "unknown", is empty; and the
-calculator's responses count numbers alone.
+The standard patterns are ours, after the paper's examples ("lächeln" is english, non_ascii, english). Rare patterns
+weigh more: a match of pattern j adds log 1/P_j. `AUTHORS_PATTERNS` are those of the authors' code, with its rule: each
+pattern is counted by itself, so that one stretch of text can count in several (2024-05-02 is a time, three numbers and
+two symbols); the preliminary answer is read in lower case with number words as digits; a response that says nothing,
+such as "unknown", is empty; and the calculator's responses count numbers alone.
 """
 
 import math
@@ -143,10 +133,9 @@ _NO_NUMBER_ALONE = frozenset("zero hundred thousand million billion trillion".sp
 
 
 def _with_digits(text: str) -> str:
-    """Return a text of lower case with digits for number words, as the authors' code reads a preliminary answer.
+    """Return a text of lower case with 1 for each number in words, as the authors' code reads a preliminary answer.
 
-    As numbers are only counted, each becomes 1. As with the authors, commas, full stops and colons go unless a digit is
-    beside them, and so does a number that is 0 ("zero", "hundred") unless it is last.
+    Commas, full stops and colons go unless a digit is beside them; so does a 0 ("zero", "hundred") unless it is last.
     """
     words = re.split(r"\s|(?<!\d)[,.:](?!\d)", text)
     out: list[str] = []
@@ -186,8 +175,8 @@ STANDARD_PATTERNS = PatternSet(
     "standard",
     (
         Pattern("url", _URL, 0.02),
-        Pattern("movement", _MOVEMENT, 0.02),
-        Pattern("number", _NUMBER, 0.02),
+        Pattern("movement", _MOVEMENT, 0.02),  # a step of a robot: forward, turn left, ...
+        Pattern("number", _NUMBER, 0.02),  # with its sign, separators and decimals
         Pattern("english", "[A-Za-z]+", 0.75),
         Pattern("non_ascii", r"[^\x00-\x7f\s]+", 0.15),
         Pattern("symbol", r"[!-/:-@\[-`{-~]", 0.02),

@@ -1,7 +1,6 @@
 """The small LM of grounding: it answers queries without tools, and writes the calls of tools from demonstrations.
 
-Both are greedy, unless calls are sampled. What a query gets does not depend on the others. The large LM that writes the
-final call is used through the same interface.
+Both are greedy, unless calls are sampled. What a query gets does not depend on the others. The large LM is one, too.
 """
 
 from __future__ import annotations
@@ -43,14 +42,10 @@ class HFSmallLM:
     def calls(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = "", top_p: float | None = None
     ) -> list[Draw | None]:
-        """Write a call after [the prompt's head, text]; None for a text that does not fit the context.
+        """Write a call, "]" included, after [the prompt's head, text]; None for a text that does not fit the context.
 
-        What cannot become a call of the tool `name` need not be written to its end.
-
-        Args:
-            texts: end where the call begins.
-            max_tokens: tokens of a call, its "]" included.
-            top_p: None: the most likely call; else one sampled at this top_p, which prompt and text alone decide.
+        What cannot become a call of the tool `name` need not be written to its end. Without `top_p` it is the most
+        likely call; else one sampled at this top_p, which prompt and text alone decide.
         """
         if top_p is None:
             return self.lm.call_at_end(prompt, texts, max_tokens=max_tokens, name=name)
@@ -79,13 +74,10 @@ class HFSmallLM:
         return [by_index.get(i) for i in range(len(prompts))]
 
     def choose(self, prompts: Sequence[str], options: Sequence[str]) -> list[int | None]:
-        """Return which option the model would write after each prompt, if it could write nothing else.
+        """Return which option the model would write after each prompt and a space, if it could write nothing else.
 
-        At each token only those that continue an option may follow (greedy decoding within the options). A prompt that
-        does not fit the context gives None.
-
-        Args:
-            options: different texts; each follows the prompt, which does not end in a space, and a space.
+        At each token only those that continue an option may follow (greedy decoding within the options, which differ).
+        A prompt that does not fit the context gives None.
         """
         from toolformer_core.lm.tokens import encode_following
 

@@ -1,23 +1,11 @@
 """Dateset (App. D): questions that can only be answered if the current date is known; generated here from a seed.
 
-It draws 500 current dates, each with a past and a future date within four years of it, and fills these templates:
-
-    | template | question                                                                          | rows  |
-    |----------|-----------------------------------------------------------------------------------|-------|
-    | distance | How many days ago was PAST? / How many days are there until FUTURE?               | 400   |
-    | ago      | What FIELD was it N days, weeks, months, years ago? N = TODAY - PAST              | 800   |
-    | ahead    | What FIELD will it be in N days? N = FUTURE - TODAY                               | 800   |
-    | weekday  | What day of the week was it on PAST? / is it on FUTURE?                           | 400   |
-    | relative | What FIELD was it yesterday? (the day before yesterday to the day after tomorrow) | 4,000 |
-    | holiday  | What FIELD (no year) is, was HOLIDAY this year?                                   | 1,800 |
-    | count    | How many days, weeks, months, years ago was, are there until HOLIDAY this year?   | 1,200 |
-
-The paper gives templates and sizes; the rest is our choice:
-- The forms of a template share its size evenly, and each form uses current dates in a shuffled order, without repeats.
-- Only complete weeks, months and years count, so N and every count are whole; N is at least 1.
-- No row goes back by months or years to a day that does not exist (one month before May 31).
-- The holidays are the ten federal ones that exist in every drawn year (Juneteenth is one only since 2021), each the day
-  itself, not the substitute day off. No row counts to or from a holiday on the day itself.
+It draws 500 current dates, each with a past and a future date within four years of it. The paper gives templates and
+sizes; the rest is our choice. The forms of a template share its size evenly, and each uses current dates in a shuffled
+order, without repeats. Only complete weeks, months and years count, so N and every count are whole; N is at least 1. No
+row goes back by months or years to a day that does not exist (one month before May 31). The holidays are the ten
+federal ones that exist in every drawn year (Juneteenth is one only since 2021), each the day itself, not the substitute
+day off; no row counts to or from a holiday on the day itself.
 """
 
 import random
@@ -32,15 +20,8 @@ import numpy as np
 from toolformer_core.evaluate.items import Item, item_of
 from toolformer_core.evaluate.prompts import question
 
-SIZES: Mapping[str, int] = {
-    "distance": 400,
-    "ago": 800,
-    "ahead": 800,
-    "weekday": 400,
-    "relative": 4_000,
-    "holiday": 1_800,
-    "count": 1_200,
-}
+# Rows of each template.
+SIZES = {"distance": 400, "ago": 800, "ahead": 800, "weekday": 400, "relative": 4000, "holiday": 1800, "count": 1200}
 _CURRENT_DATES = 500
 _FIRST, _LAST = date(2010, 1, 1), date(2022, 12, 31)  # of the current dates
 _MAX_DAYS = 4 * 365 + 1  # four years hold at least one leap day
@@ -51,13 +32,7 @@ _MONTHS = "January February March April May June July August September October N
 _FIELDS = ("day of the week", "day of the month", "month", "year")
 _IN_DAYS, _IN_MONTHS = {"days": 1, "weeks": 7}, {"months": 1, "years": 12}
 _UNITS = (*_IN_DAYS, *_IN_MONTHS)
-_RELATIVE = {
-    "the day before yesterday": -2,
-    "yesterday": -1,
-    "today": 0,
-    "tomorrow": 1,
-    "the day after tomorrow": 2,
-}
+_RELATIVE = {"the day before yesterday": -2, "yesterday": -1, "today": 0, "tomorrow": 1, "the day after tomorrow": 2}
 
 
 def _nth(month: int, weekday: str, n: int, year: int) -> date:

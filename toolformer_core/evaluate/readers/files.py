@@ -15,7 +15,6 @@ line. Keys are lower-cased.
 
 import csv
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -35,9 +34,11 @@ SUFFIXES = (
     *(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".xml", ".tsv") for packed in _PACKED),
     *(".parquet", ".arrow"),
 )
-_ARRAYS = ("data", "Data")  # the keys of an object that may hold its rows
 _MAX_LINE_BYTES = 64 << 20
-_SPACE = re.compile(r"[ \t\r\n]*")
+# The beginning of a document up to the first element of its array, which in an object only plain values may precede.
+_ARRAY = re.compile(
+    r'\s*(?:\{\s*(?:"[^"]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[^\s"{}\[\],]+)\s*,\s*)*"[Dd]ata"\s*:\s*)?\[', re.DOTALL
+)
 _ENGLISH = ".eng"
 
 Located = tuple[int, BenchmarkRow]  # a row and its line
@@ -143,34 +144,8 @@ def _document_rows(path: Path, kind: str) -> _Values:
         return _xml_rows(data)
     if kind == ".tsv":
         return _tsv_rows(text)
-    start = _array_start(text)
-    return _table_rows(path) if start is None else _elements(text, start)
-
-
-def _array_start(text: str) -> int | None:
-    """Return the place of the first element of the document's array; None if there is no array."""
-    at = _skip(text, 0)
-    if text.startswith("[", at):
-        return at + 1
-    decoder = json.JSONDecoder()
-    if not text.startswith("{", at):
-        return None
-    at = _skip(text, at + 1)
-    try:
-        while text.startswith('"', at):
-            key, at = decoder.raw_decode(text, at)
-            at = _skip(text, at)
-            if not text.startswith(":", at):
-                return None
-            at = _skip(text, at + 1)
-            if key in _ARRAYS and text.startswith("[", at):
-                return at + 1
-            _, at = decoder.raw_decode(text, at)
-            at = _skip(text, at)
-            at = _skip(text, at + 1) if text.startswith(",", at) else at
-    except (ValueError, RecursionError):
-        return None
-    return None
+    array = _ARRAY.match(text)
+    return _table_rows(path) if array is None else _elements(text, array.end())
 
 
 def _elements(text: str, start: int) -> _Values:
@@ -180,11 +155,6 @@ def _elements(text: str, start: int) -> _Values:
         if inside and element.state == TRAILING:
             return
         yield _value_of(array_row(element, _MAX_LINE_BYTES))
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
 
 
 def _xml_rows(data: bytes) -> _Values:

@@ -35,7 +35,7 @@ from typing import Any
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate.items import BadRowError, BenchmarkRow, Item, item_of
-from toolformer_core.evaluate.numerals import number_in
+from toolformer_core.evaluate.numerals import Number, number_in
 from toolformer_core.evaluate.prompts import paragraph_question, question, translation, word_problem
 from toolformer_core.evaluate.words import number_text
 from toolformer_core.records import day_of, digest_of
@@ -220,6 +220,10 @@ def gold_number(value: Any) -> str:
     number = number_in(value) if isinstance(value, str) else None
     if number is None:
         raise BadRowError("not_one_number", f"the answer is {str(value)[:60]!r}")
+    return _written(number)
+
+
+def _written(number: Number) -> str:
     if number.decimals is None and number.value.denominator != 1:
         return f"{number.value.numerator}/{number.value.denominator}"
     return number_text(Decimal(number.value.numerator) / Decimal(number.value.denominator))
@@ -246,14 +250,8 @@ def _filled(problem: str, numbers: Any) -> str:
 
     def value_of(match: re.Match[str]) -> str:
         index = int(match[1]) if len(match[1]) < _MAX_DIGITS else len(values)
-        if index >= len(values):
-            raise BadRowError("no_number", f"{match[0][:60]} has no value among {values}"[:200])
-        try:
-            value = Decimal(values[index])
-        except ArithmeticError as exc:
-            raise BadRowError("no_number", f"{values[index][:60]!r} is no number") from exc
-        if not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
-            raise BadRowError("no_number", f"{values[index][:60]!r} is no number of a problem")
-        return number_text(value)
+        if (number := number_in(values[index]) if index < len(values) else None) is None:
+            raise BadRowError("no_number", f"{match[0][:60]} has no number among {values}"[:200])
+        return _written(number)
 
     return _PLACEHOLDER.sub(value_of, problem)

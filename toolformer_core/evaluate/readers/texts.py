@@ -1,13 +1,9 @@
 """Whole texts for perplexity: WikiText, and any corpus.
 
-    | file                        | texts                                                                          |
-    |-----------------------------|--------------------------------------------------------------------------------|
-    | WikiText, raw or tokenised  | one per article; it starts at a line ` = Title = ` (one equals sign each side) |
-    | any other .txt .raw .tokens | the whole file                                                                 |
-    | JSON lines, Parquet, ...    | one per row, by `annotate.ingest`: the same columns and the same rejections    |
-
-WikiText in rows (the hub has one line per row) is joined before it is cut. Where WikiText breaks a formula over lines,
-` = 1 henry ... = ` is no title: the line before ends inside a sentence that the line after continues.
+A .txt, .raw or .tokens file is one text; rows (JSON lines, Parquet, ...) are read as in `annotate.ingest`. WikiText,
+raw or tokenised, in a file or in rows (the hub has one line per row), is cut into articles at lines ` = Title = ` (one
+equals sign each side). Where it breaks a formula over lines, ` = 1 henry ... = ` is no title: the line before ends
+inside a sentence that the line after continues.
 """
 
 import itertools
