@@ -4,6 +4,7 @@ The first build records the model's probe in its run; later builds in the same d
 that the server's rounding does not make their results another model's (`toolformer_core.lm.remote.identity`).
 """
 
+import math
 from collections.abc import Iterable
 
 from flows.build_dataset.record import BuildRecord
@@ -32,13 +33,10 @@ def scan_notes(spec: BuildSpec) -> list[str]:
     A token that is not among the N most likely ones has at most 1 / (N + 1) of the probability. So a scan is exact for
     every tau_s from there on.
     """
-    if spec.remote is None:
+    n = math.inf if spec.remote is None else spec.remote.logprobs
+    names = ", ".join(f"{tool} {c.tau_s:g}" for tool, c in spec.sample.items() if c.tau_s * (n + 1) < 1)
+    if spec.remote is None or not names:
         return []
-    n = spec.remote.logprobs
-    low = {tool: c.tau_s for tool, c in spec.sample.items() if c.tau_s * (n + 1) < 1}
-    if not low:
-        return []
-    names = ", ".join(f"{tool} {tau_s:g}" for tool, tau_s in low.items())
     most = "" if n == MOST_LOGPROBS else " or start the server with a larger --max-logprobs"
     return [
         f"the server tells the {n:,} most likely tokens of a position, so that scanning is exact for a tau_s of at "

@@ -1,8 +1,7 @@
 """`--shard-documents auto`: how many documents a shard takes, so that every stage works on it for some tens of seconds.
 
-The number follows from the corpus and its settings alone, not from the machine or earlier builds: a shard's documents
-are part of every fingerprint. It is a power of two, so that a corpus that grows keeps it, unless it was small: then it
-is cut finer, into 64 shards or more. Compressed files and columns besides the text are not looked into.
+The number follows from the corpus and its settings alone, as a shard's documents are part of every fingerprint. It is a
+power of two, so that a corpus that grows keeps it. Compressed files and columns besides the text are not looked into.
 """
 
 import math
@@ -31,12 +30,11 @@ def auto_shard_documents(corpus: str, corpus_digest: str, config: IngestConfig) 
     texts = [row.text for row in rows if isinstance(row, Document)]
     if not texts:
         return config.shard_documents  # the build will say why there is nothing to cut
-    mean_bytes = sum(len(text.encode()) for text in texts) / len(texts)
-    documents = math.ceil(sum(file.stat().st_size for file in corpus_files(corpus)) / mean_bytes)
-    if len(texts) < _SAMPLED:
-        documents = len(texts)
-    mean_characters = sum(map(len, texts)) / len(texts)
-    return documents_per_shard(mean_characters, min(documents, config.limit or documents))
+    documents = len(texts)
+    if documents == _SAMPLED:
+        mean_bytes = sum(len(text.encode()) for text in texts) / documents
+        documents = math.ceil(sum(file.stat().st_size for file in corpus_files(corpus)) / mean_bytes)
+    return documents_per_shard(sum(map(len, texts)) / len(texts), min(documents, config.limit or documents))
 
 
 def documents_per_shard(mean_characters: float, documents: int) -> int:

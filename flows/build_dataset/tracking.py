@@ -84,13 +84,11 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
             links={"Its page in the viewer": version_page(label)},
         )
         with run:
-            metrics: dict[str, float] = {"examples": sum(f.rows for f in dataset.files)}
+            metrics: dict[str, float | None] = {"examples": sum(f.rows for f in dataset.files)}
             metrics |= {f"examples/{tool}": n for tool, n in dataset.counts.items()}
-            for one in record.found:
-                metrics[f"promised_rate/{one.tool}"] = one.promised
-                if one.at.rate is not None:
-                    metrics[f"estimated_rate/{one.tool}"] = one.at.rate
-            run.metrics(metrics)
+            metrics |= {f"promised_rate/{one.tool}": one.promised for one in record.found}
+            metrics |= {f"estimated_rate/{one.tool}": one.at.rate for one in record.found}
+            run.metrics({name: value for name, value in metrics.items() if value is not None})
             run.text(card_of(store, dataset), "card.md")
             if is_current:
                 with in_little_memory():
@@ -132,9 +130,9 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     own = {stage.name for stage in BUILD_STAGES}  # an evaluation of the same folder has others
     balances = [b for b in found.balances if b.stage in own]
     metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in balances}
-    for cost in (row for row in rows_of(snapshot, _SQL["costs"]) if row["stage"] in own):
-        known = (name for name in ("seconds", "lm_tokens") if cost[name] is not None)
-        metrics |= {f"{name}/{cost['stage']}": cost[name] for name in known}
+    costs = [row for row in rows_of(snapshot, _SQL["costs"]) if row["stage"] in own]
+    for name in ("seconds", "lm_tokens"):
+        metrics |= {f"{name}/{row['stage']}": row[name] for row in costs if row[name] is not None}
     run.metrics(metrics)
     run.table([asdict(y) for y in found.yields], "tables/yields.json")
     run.table([asdict(one) for one in samples(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")

@@ -15,7 +15,6 @@ from warehouse.what_if import StoredScores, stored_scores
 __all__ = ["WhatIfQuery", "ask"]
 
 _UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
-_SHORT = {"top_k": "k", "tau_s": "tau_s"}
 _MARK_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
 
 Number = TypeVar("Number", int, float)
@@ -108,17 +107,17 @@ def _narrowed(
 
     A limit that would add positions to the sampled ones gets a note.
     """
-    limits = dict(before)
+    limits = {**before, **given}
     for tool, limit in given.items():
         was = sampled[tool][name]
-        excludes, adds = (limit < was, limit > was) if name == "top_k" else (limit > was, limit < was)
-        limits = {**limits, tool: limit} if excludes else {key: one for key, one in limits.items() if key != tool}
-        if adds:
-            option = f"--{name.replace('_', '-')} {limit:g}"
-            notes.append(
-                f"{tool} was sampled with {_SHORT[name]} = {was:g}: what {option} would add cannot be known from the "
-                f"stored scores; toolformer build {option} finds out"
-            )
+        if limit == was or (limit > was) == (name == "top_k"):
+            del limits[tool]
+            if limit != was:
+                option = f"--{name.replace('_', '-')} {limit:g}"
+                notes.append(
+                    f"{tool} was sampled with {name.removeprefix('top_')} = {was:g}: what {option} would add cannot be "
+                    f"known from the stored scores; toolformer build {option} finds out"
+                )
     return limits
 
 

@@ -1,8 +1,4 @@
-"""Examples as the rows of each format, and what writes rows to a file or folder.
-
-A maker turns a batch of examples into rows, or says why one has none. A sink writes rows one after the other, so that
-memory does not grow with the dataset.
-"""
+"""Examples as the rows of each format, and what writes rows to a file or folder, one after the other."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +34,7 @@ class Row:
     counts: Mapping[str, int] = field(default_factory=dict)  # what is trained and what is masked of it
 
 
-Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]
+Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]  # why an example has no row: `LeftOut`
 Sink = Callable[[Any], object]  # writes the content of a row
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.export.conversation import NEXT_REQUEST, REQUEST, Requests
+from toolformer_core.export.conversation import Requests
 from toolformer_core.export.dialects import Arguments
 
 __all__ = ["MAX_DEV", "SEPARATOR", "Dialect", "ExportSettings", "Format"]
@@ -66,9 +66,7 @@ class ExportSettings:
                 "embedded, a folder, or a hub name"
             )
         if not 0 <= self.dev <= MAX_DEV:
-            raise UsageError(
-                f"--dev takes a share of the documents of at most {MAX_DEV:g}, e.g. 0.05; got {self.dev:g}"
-            )
+            raise UsageError(f"--dev is a share of the documents of at most {MAX_DEV:g}, e.g. 0.05; got {self.dev:g}")
 
     @property
     def ending(self) -> str:
@@ -89,7 +87,5 @@ class ExportSettings:
     @property
     def requests(self) -> Requests:
         """What the user says in a chat."""
-        return Requests(
-            REQUEST if self.request is None else self.request,
-            NEXT_REQUEST if self.next_request is None else self.next_request,
-        )
+        given = {"first": self.request, "next": self.next_request}
+        return Requests(**{name: text for name, text in given.items() if text is not None})

@@ -24,7 +24,7 @@ def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "")
     text, known = text.strip(), {*TOOL_NAMES, *keys}
     if not text:
         return {}
-    if text == "fitted" or text.endswith(".json") or "=" not in text:
+    if text.endswith(".json") or "=" not in text:
         found = _fitted(model, digest) if text == "fitted" else read_trigger(Path(text).expanduser()).thresholds
         if chosen := {key: threshold for key, threshold in found.items() if key in known}:
             return chosen

@@ -1,10 +1,7 @@
 """What the flows' parameters have in common: types that serve as a form's field, as an option and as a value.
 
-A flow's parameters are declared once, as a pydantic model (`flows/*/parameters.py`), of which Prefect makes the form
-and `cli.options` the command line's options. A worker runs a form's flow in an empty folder, so the JSON schema asks
-for absolute paths and names from a list; on the command line paths may be relative, and a slip in a name is answered
-with "did you mean". An option is one text: lists are parsed from it here, thresholds in `calls`. Nothing heavy is
-imported: the command line's help imports every form.
+A worker runs a form's flow in an empty folder, so the JSON schema asks for absolute paths and names from a list; on the
+command line paths may be relative. Nothing heavy is imported: the command line's help imports every form.
 """
 
 import re
@@ -55,7 +52,6 @@ _ROOTED = "^/"
 # And no password, as `settings.shown_url` finds it: the API would store it.
 _ROOTED_OR_URL = r"^(/|[A-Za-z][A-Za-z0-9+.-]*://(?![^/?#:@]*:(?!\d+([/?#]|$)).*@))"
 _NAME = "[A-Za-z0-9_][A-Za-z0-9._-]{0,150}"  # as `warehouse.commits.check_name` has it
-_KEYS = list(TOOL_NAMES)
 
 
 def _text(pattern: str) -> WithJsonSchema:
@@ -118,9 +114,8 @@ def as_parts(text: Any) -> Any:
 
 def _whole_numbers(given: Any) -> Any:
     parts = as_parts(given)
-    for part in parts if isinstance(given, str) else ():
-        if not part.isdecimal():
-            raise ValueError(f"{part!r} is not a whole number; write e.g. 0,1,3,10")
+    if isinstance(given, str) and not all(map(str.isdecimal, parts)):
+        raise ValueError(f"{given!r} are not whole numbers; write e.g. 0,1,3,10")
     return parts
 
 
@@ -151,16 +146,11 @@ def columns_of(given: Any) -> Any:
     return {name: column for name, _, column in pairs}
 
 
+_COLUMNS = {name: {"type": "string", "title": name} for name in ("text", "url", "date")}
 Columns = Annotated[
     dict[Literal["text", "url", "date"], str],
     BeforeValidator(columns_of),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "properties": {name: {"type": "string", "title": name} for name in ("text", "url", "date")},
-            "additionalProperties": False,
-        }
-    ),
+    WithJsonSchema({"type": "object", "properties": _COLUMNS, "additionalProperties": False}),
     Option(note=", e.g. text=body,url=link,date=when"),
 ]
 Passages = Annotated[
@@ -183,11 +173,6 @@ Listed = BeforeValidator(as_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
 
 
-# An option's text as it is, so that None still says that the option was not given.
-def _as_given(text: str | None) -> str | None:
-    return text
-
-
 def as_list(texts: list[str] | None) -> list[str]:
     return list(texts or ())
 
@@ -195,8 +180,11 @@ def as_list(texts: list[str] | None) -> list[str]:
 Tools = Annotated[
     list[str],
     Listed,
-    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "uniqueItems": True}),
-    Option(note="; separated by commas (default: all five, or none if --tool names others)", convert=_as_given),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": [*TOOL_NAMES]}, "uniqueItems": True}),
+    Option(
+        note="; separated by commas (default: all five, or none if --tool names others)",
+        convert=lambda text: text,  # as it is, so that None still says that the option was not given
+    ),
 ]
 # A whole path, an MCP server (with no credentials, which the API would store), or the name of an entry point or module;
 # `Name=` in front chooses the name in calls.
@@ -249,14 +237,8 @@ Gpus = Annotated[
 ]
 
 
-# Of a flow whose shards ask a model.
-Workers = Annotated[
-    int,
-    Field(
-        gt=0,
-        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
-    ),
-]
+_WORKERS = "Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time"
+Workers = Annotated[int, Field(gt=0, description=_WORKERS)]  # of a flow whose shards ask a model
 
 
 def benchmark_names() -> Iterable[str]:
