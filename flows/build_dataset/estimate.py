@@ -1,8 +1,4 @@
-"""What a plan of a build holds: shards with their states, stages, and what they will cost by earlier builds' commits.
-
-An estimate is the sum over past commits of the same stage and tool, scaled by the documents, and by k * m where theirs
-was another.
-"""
+"""What a plan of a build holds: shards with their states, stages, and what they will cost by past commits."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -123,7 +119,10 @@ class PastCommits:
         return self._commits[spec.stage, spec.tool, spec.shard]
 
     def estimate(self, stage: str, tool: str, documents: int, model: str, draws: int = 0) -> Estimate | None:
-        """Return the expected cost of a stage and tool, from commits with the same model and `draws` (k * m) if any."""
+        """Return the expected cost of a stage and tool: that of past commits, scaled by documents and `draws` (k * m).
+
+        Commits of the same model, and of the same draws, are preferred.
+        """
         all_commits = [c for key, commits in self._commits.items() if key[:2] == (stage, tool) for c in commits]
         same_model = [c for c in all_commits if c.parts.get("model", model) == model]
         candidates = same_model or all_commits

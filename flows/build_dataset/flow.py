@@ -159,11 +159,8 @@ def _read(parts: list[PartSpec]) -> None:
 
 
 def read_corpus_parts(spec: BuildSpec, workers: int) -> None:
-    """Read the parts of a corpus that were not read before, as many at a time as workers; inside `use_runner`.
-
-    With a limit of documents `ingest` reads part by part itself, and no further than it must; so it does with workers
-    of a scheduler elsewhere, as only the flow is promised the corpus.
-    """
+    """Read the parts of a corpus that were not read before, as many at a time as workers; inside `use_runner`."""
+    # With a limit `ingest` reads part by part itself, and no further than it must; so it does if workers are elsewhere.
     if spec.ingest.limit is not None or not workers_are_here():
         return
     if spec.store().read_commit(INGEST.shard_spec(Inputs(spec, CORPUS)).key) is not None:

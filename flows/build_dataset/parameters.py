@@ -10,8 +10,6 @@ from flows.forms import fields
 from flows.forms.calls import Ratings, TauF, promised_rates
 from toolformer_core import config
 
-__all__ = ["BuildParameters", "build_command"]
-
 _CALLS = fields.Option("Sampling and filtering")
 _CORPUS = fields.Option("Reading the corpus")
 _TOOLS = fields.Option("Tools")
@@ -209,11 +207,7 @@ class BuildParameters(fields.ToolChoice):
 
 
 def build_command(p: BuildParameters, **changes: Any) -> str:
-    """Return the command line of a build with these parameters, ready to paste; defaults but the folder are left out.
-
-    Args:
-        changes: fields that are to have another value.
-    """
+    """Return the command line of a build with these parameters and `changes`; defaults but the folder are left out."""
     parts = ["toolformer", "build"]
     given = p.model_copy(update=changes)
     tools = {"tools": given.tools} if given.tool else {}  # with --tool, all five are not the default

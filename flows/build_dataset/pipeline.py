@@ -98,12 +98,9 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
 
 
 def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most: int) -> list[tuple[Shard, ...]]:
-    """Cut shards, in order, into groups of one size, give or take one.
+    """Cut shards, in order, into at most `most` groups of one size, give or take one.
 
-    Args:
-        seconds: of work a document, in the slowest stage.
-        at_once: tasks that run at a time; there are six groups or more for each, as far as there are shards and `most`
-            allows.
+    `seconds` are of work a document, in the slowest stage; `at_once` tasks run at a time, with six groups for each.
     """
     work_s = sum(shard.documents.rows for shard in shards) * seconds
     return cut_evenly(shards, min(most, max(math.ceil(work_s / _TASK_S), _PER_WORKER * at_once)))
@@ -160,10 +157,7 @@ def _assemble_results(groups: Sequence[_Group]) -> dict[str, ShardResult]:
 
 
 def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[_Group]:
-    """Annotate each tool's shards until it has enough examples; return what is used, in groups of all shards.
-
-    As many shards are under way as tasks run at once. What is not used is in no run, and `gc` removes it.
-    """
+    """Annotate each tool's shards until it has enough examples; return what is used: `gc` removes the rest."""
     order = shard_order(shards, spec.assemble.seed)
     counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
     pending: dict[tuple[str, str], _Group] = {}  # tool, shard

@@ -1,8 +1,7 @@
-"""The plan of a build: which shards are done, which are to do and why, and what the work is expected to cost.
+"""The plan of a build, by its own stages over an overlay of the data: what is done, what is to do, why, at what cost.
 
-Planning goes through the build's own stages over an overlay of the data. A shard is `cached` if a commit with its
-fingerprint exists, `to do` if none fits, whatever the stages before it give, and `depends` if an earlier stage runs
-anew: if that gives the same rows as last time, it is found done.
+A shard is `cached` if a commit with its fingerprint exists, `to do` if none fits, whatever the stages before it give,
+and `depends` if an earlier stage runs anew: if that gives the same rows as last time, it is found done.
 """
 
 import tempfile
@@ -94,14 +93,10 @@ class _Planner:
         return Plan(tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=notes)
 
     def _add_annotation_until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, _Results]]:
-        """Plan each shard for the tools that do not have enough examples yet; return these and results, by shard.
-
-        Stored scores say how many examples a shard gives. From the first shard without them on, every tool that was
-        still open counts as open.
-        """
+        """Plan each shard for the tools that do not have enough examples yet; return these and results, by shard."""
         spec = self.spec
         counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
-        tools, results, certain = {}, {}, True
+        tools, results, certain = {}, {}, True  # certain: all shards so far have stored scores; then tools stay open
         for shard in shard_order(shards, spec.assemble.seed):
             tools[shard.name] = counter.open_tools
             results[shard.name] = self._add_annotation(shard, counter.open_tools)
@@ -136,10 +131,7 @@ class _Planner:
             return
 
     def _add_shard(self, spec: ShardSpec, documents: int = 0, unknown: Iterable[str] = ()) -> ShardResult | None:
-        """Add a shard to the plan, with its state; return its result if it is done.
-
-        `unknown` are the parts of the fingerprint that depend on results which are not known yet.
-        """
+        """Add a shard to the plan; return its result if it is done. Parts of the fingerprint may be `unknown` yet."""
         store = self.spec.store()
         commit = None if unknown else store.read_commit(spec.key)
         if commit is not None and store.damage(commit):
@@ -218,12 +210,8 @@ class _Planner:
                 yield f"{failures:,} questions to {tool} failed for passing reasons: --answers retry asks them again"
 
     def _is_run_in_overlay(self, stage: Stage[Any], inputs: Inputs[BuildSpec], read: _Results) -> bool:
-        """Return whether a stage is run while planning.
-
-        One that needs a model or tools is run only if it has no rows to work on. Another is run only if a later stage
-        may then be found done.
-        """
-        if stage.needs:
+        """Return whether a stage is run while planning: if it costs no model or tool, and a later one may be done."""
+        if stage.needs:  # run only without rows to work on
             last = [name for name in stage.reads if any(key[0] == name for key in read)][-1]
             results = [result for key, result in read.items() if key[0] == last]
             return all(result is not None and result.counts[-1].kept == 0 for result in results)

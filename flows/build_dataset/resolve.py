@@ -33,15 +33,9 @@ from warehouse.errors import StoreError
 from warehouse.schema import STAGES
 from warehouse.store import Store
 
-__all__ = ["resolve"]
-
 
 def resolve(p: BuildParameters) -> BuildSpec:
-    """Look every name up, take every digest, complete every config, and make every path absolute.
-
-    Raises:
-        UsageError: a path, name or value is wrong; the message says which and how to correct it.
-    """
+    """Look every name up, take every digest, complete every config; a UsageError says which path or value is wrong."""
     store = Store(p.data)
     ingest = config.IngestConfig(
         text_column=p.columns.get("text"),
@@ -119,11 +113,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
 
 
 def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, config.SampleConfig], dict[str, float]]:
-    """Return how each tool's calls are sampled, and the thresholds (nats) that are given or that tools declare.
-
-    Raises:
-        UnknownNameError: a threshold is of no tool.
-    """
+    """Return how each tool's calls are sampled, and the thresholds (nats) that are given or that tools declare."""
     for tool in p.tau_f:
         if tool not in config.TOOL_NAMES and tool not in built and tool != ALL:
             raise UnknownNameError("tool", tool, {*config.TOOL_NAMES, *built})

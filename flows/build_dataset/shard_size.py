@@ -1,7 +1,6 @@
 """`--shard-documents auto`: how many documents a shard takes, so that every stage works on it for some tens of seconds.
 
-The number follows from the corpus and its settings alone, as a shard's documents are part of every fingerprint. It is a
-power of two, so that a corpus that grows keeps it. Compressed files and columns besides the text are not looked into.
+The number follows from the corpus and its settings alone, as a shard's documents are part of every fingerprint.
 """
 
 import math
@@ -21,11 +20,7 @@ _SHARDS = 64  # at least, as far as there are documents
 
 @lru_cache(maxsize=64)
 def auto_shard_documents(corpus: str, corpus_digest: str, config: IngestConfig) -> int:
-    """Return the number of documents for the shards of a corpus; its digest has it looked into once a process.
-
-    Raises:
-        CorpusError: the corpus cannot be read.
-    """
+    """Return the number of documents for the shards of a corpus; its digest has it looked into once a process."""
     rows = read_corpus(corpus, replace(config, limit=min(_SAMPLED, config.limit or _SAMPLED)))
     texts = [row.text for row in rows if isinstance(row, Document)]
     if not texts:

@@ -1,8 +1,4 @@
-"""One MLflow run for each record of a version of C*, with the warehouse's figures: thresholds, inputs, yields, calls.
-
-The build makes it at its end; if that fails, the first training on the version, whose run links to it. A version that
-is no longer current has only its card and its counts.
-"""
+"""One MLflow run for each record of a version of C*: the build makes it at its end, else the first training on it."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -35,10 +31,7 @@ _SQL = queries_beside(__file__)
 
 
 def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
-    """Return the `TrackedRun` of a version that a build has just recorded, made if it does not exist.
-
-    None: MLflow could not be reached, which is logged, or the data lies at a URL and none is named.
-    """
+    """Return the `TrackedRun` of a version, made if it does not exist; None if MLflow is unnamed or out of reach."""
     try:
         uri = tracking_uri(data)
     except UsageError:  # data at a URL, and no server named

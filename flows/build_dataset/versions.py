@@ -46,10 +46,7 @@ def write_version(
     licence: str = "",
     notes: str = "",
 ) -> Dataset:
-    """Record a version of C*, inside the run that assembled it.
-
-    `tau_f` are thresholds that are not the paper's; `snapshot` holds only this run (`ledger.own_snapshot()`).
-    """
+    """Record a version of C* in the run that assembled it; `tau_f` not the paper's, `snapshot` of this run alone."""
     files = tuple(file for done in assembled for file in done.files)
     run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))
     sources = tuple((row["source"], row["documents"]) for row in rows_of(snapshot, _SOURCES_SQL))

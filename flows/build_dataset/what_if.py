@@ -28,8 +28,6 @@ from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores
 
-__all__ = ["compare_by_shard", "materialise", "thresholds_for"]
-
 
 @dataclass(frozen=True, slots=True)
 class _BaseRun:

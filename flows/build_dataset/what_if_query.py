@@ -12,8 +12,6 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.queries import coverage, rows_of
 from warehouse.what_if import StoredScores, stored_scores
 
-__all__ = ["WhatIfQuery", "ask"]
-
 _UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
 _MARK_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
 
@@ -103,10 +101,7 @@ def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
 def _narrowed(
     before: Mapping[str, Any], given: Mapping[str, Any], sampled: Mapping[str, Any], name: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Return limits by tool with the given ones; one that excludes no sampled position is none.
-
-    A limit that would add positions to the sampled ones gets a note.
-    """
+    """Return limits by tool with the given ones; one that excludes no sampled position is none, and may get a note."""
     limits = {**before, **given}
     for tool, limit in given.items():
         was = sampled[tool][name]

@@ -1,7 +1,6 @@
 """The certificate of an accuracy: how many of a benchmark's items stand in the texts that a model was finetuned on.
 
-They are looked for in the stored texts of the training's dataset version, without their calls; a base model's texts are
-not known. Certificates are records of the warehouse, where the next run, the cards and the reports find them.
+These are the stored texts of the training's dataset version, without their calls; a base model's are not known.
 """
 
 from collections.abc import Iterable, Mapping

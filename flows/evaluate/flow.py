@@ -32,8 +32,6 @@ from warehouse.queries import accuracies
 from warehouse.records import Certificate, write_certificate
 from warehouse.store import Store
 
-__all__ = ["evaluate", "run_evaluate"]
-
 
 @flow(name="evaluate", flow_run_name=run_name_from("evaluate {task} with {model}"))
 def evaluate(parameters: EvaluateParameters) -> EvaluateResult:

@@ -43,10 +43,7 @@ def finished_trainings(store: Store) -> list[FinishedTraining]:
 def choose_arms(
     p: EvaluateParameters, store: Store, models: Mapping[str, str], *, with_tools: bool
 ) -> list[tuple[str, int]]:
-    """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools.
-
-    Without `arms`, every arm whose model is among `models` is chosen, the one with thresholds only if they are given.
-    """
+    """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools."""
     chosen = {arm.strip().lower() for arm in p.arms}
     for arm in sorted(chosen):
         if arm not in ARMS:

@@ -1,8 +1,7 @@
 """The paper's Tables 2 to 10, §4.2's shares of calls and the data of Figure 4, from the snapshot, beside the paper's.
 
-Figures are those of the newest completed evaluation of each arm and k. A cell that nobody has measured is None ("-" in
-print), and its table names the commands that would measure it. A task's column (in Table 9, a group of rows) holds
-figures on the same number of items of the same file alone.
+Figures are those of the newest completed evaluation of each arm and k, in a task's column (in Table 9, a group of rows)
+on the same number of items of the same file alone. A cell that nobody has measured is None.
 """
 
 import shlex
@@ -231,10 +230,7 @@ def _table_8(measured: _Measured) -> ResultTable:
 
 
 def _table_9(measured: _Measured) -> ResultTable:
-    """Return Table 9: the arm toolformer by k, a group of rows for each item set; k = 0 is the same model disabled.
-
-    The paper's two tasks come first, then all others that were run.
-    """
+    """Return Table 9: the arm toolformer by k, a group of rows for each item set; k = 0 is the same model disabled."""
     tasks = dict.fromkeys([*figures.DECODING, *(task for task, _ in measured.item_sets)])
     by_task = {task: _rows_by_k(measured, task) for task in tasks}
     rows: list[tuple[Cell, ...]] = []

@@ -1,7 +1,4 @@
-"""The card and the manifest of an export, for people and for programs.
-
-Neither says when the export was made, so that the same export gives the same bytes.
-"""
+"""The card and the manifest of an export; neither says when it was made, so that it gives the same bytes again."""
 
 import hashlib
 import json

@@ -11,8 +11,6 @@ from flows.runtime.running import begin_flow
 from flows.runtime.server import guard_prefect_server
 from tasks.provenance import host
 
-__all__ = ["export", "run_export"]
-
 
 @flow(name="export", flow_run_name=run_name_from("export {dataset} as {format}"))
 def export(parameters: ExportParameters) -> ExportResult:

@@ -39,11 +39,7 @@ Sink = Callable[[Any], object]  # writes the content of a row
 
 
 def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
-    """Return what makes the rows of a format; `schemas` are those of the dataset's tools, by their names in calls.
-
-    Raises:
-        UsageError: the chat template leaves out a part of a conversation.
-    """
+    """Return what makes the rows of a format; `schemas` are those of the dataset's tools, by their names in calls."""
     if settings.format == "tokens":
         assert tokenizer is not None  # the settings have checked it
         return lambda examples: _tokens(tokenizer, examples)

@@ -1,8 +1,7 @@
 """A push: the files of an export, or of a finetuned model, in a repository of the Hugging Face hub, in one commit.
 
-By the manifest beside the files the next push knows which are an export's; files that no manifest lists are never
-touched without --replace, and never removed. The commit names the state that was looked at as its parent, so the hub
-refuses it if somebody else has written there meanwhile. `huggingface_hub` alone reads HF_TOKEN and HF_ENDPOINT.
+By the manifest beside the files the next push knows which are an export's; others are never touched without --replace,
+and never removed. `huggingface_hub` alone reads HF_TOKEN and HF_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from toolformer_core.errors import ToolformerError, UsageError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-
-__all__ = ["MANIFEST", "README", "Kind", "PushError", "Repository", "look_at", "push"]
 
 Kind = Literal["dataset", "model"]
 
@@ -127,7 +124,7 @@ def push(repository: Repository, uploads: Mapping[str, Path], message: str) -> P
             operations,
             commit_message=message,
             repo_type=repository.kind,
-            parent_commit=repository.commit,
+            parent_commit=repository.commit,  # the hub refuses if somebody has written there meanwhile
         )
         url = f"{api.endpoint}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
     return Pushed(repository.name, url, str(commit.oid), repository.private, repository.commit is None)

@@ -7,8 +7,6 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.export.conversation import Requests
 from toolformer_core.export.dialects import Arguments
 
-__all__ = ["MAX_DEV", "SEPARATOR", "Dialect", "ExportSettings", "Format"]
-
 Format = Literal["text", "jsonl", "hf", "tokens", "segments", "chat"]
 Dialect = Literal["openai", "sharegpt", "text"]
 SEPARATOR = "<|endoftext|>"  # the end of a document for GPT-2, GPT-Neo, GPT-J and Pythia
@@ -36,14 +34,11 @@ class ExportSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise UnknownNameError("format", self.format, get_args(Format))
-        chat = self.format == "chat"
-        spoken = self.dialect or "openai" if chat else ""
-        if chat and spoken not in get_args(Dialect):
-            raise UnknownNameError("dialect", spoken, get_args(Dialect))
-        if self.arguments is not None and self.arguments not in get_args(Arguments):
-            raise UnknownNameError("form of arguments", self.arguments, get_args(Arguments))
+        named = {"format": (self.format, Format), "dialect": (self.dialect, Dialect)}
+        for what, (name, known) in {**named, "form of arguments": (self.arguments, Arguments)}.items():
+            if name is not None and name not in get_args(known):
+                raise UnknownNameError(what, name, get_args(known))
+        chat, spoken = self.format == "chat", self.spoken
         separator = self.separator
         if separator is not None and (not separator.strip() or separator.splitlines() != [separator]):
             raise UsageError("--separator: give one line that is not blank")

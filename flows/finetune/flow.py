@@ -131,12 +131,12 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
 def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     """Stop a cancelled flow run's job with a checkpoint, and close its MLflow run, if the run's own process could not.
 
-    A worker calls it when it has killed that process, after 30 seconds. The job is found by the flow run's id in its
-    folder, as the dataset may have a newer version by now.
+    A worker calls it when it has killed that process, after 30 seconds.
     """
     parameters = FinetuneParameters.model_validate(flow_run.parameters["parameters"])
     profile = load_profile(parameters.profile)
     notes = jobs_folder(profile, Store(parameters.data)).glob(f"*/{_FLOW_NOTE}")
+    # by the flow run's id, as the dataset may have a newer version by now
     folder = next((n.parent for n in notes if n.read_text(encoding="utf-8").strip() == str(flow_run.id)), None)
     if folder is None:
         return  # cancelled before anything was launched

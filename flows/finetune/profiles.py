@@ -6,8 +6,7 @@
     gpu    all GPUs of this machine, bf16, DeepSpeed ZeRO-3 (Toolformer, App. B)
     lora   one GPU, bf16, low-rank adapters
 
-A file holds fields of `Profile`; missing fields come from the profile named in its field `base`. The recipe's numbers
-(steps, batch, learning rate) are not part of a profile: the same run on other machines is the same run.
+A file holds fields of `Profile`; missing fields come from the profile named in its field `base`.
 """
 
 import json

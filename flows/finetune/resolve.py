@@ -18,8 +18,6 @@ from toolformer_core.finetune.recipe import Recipe
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["FinetunePlan", "check_hardware", "check_machine", "jobs_folder", "resolve", "resolve_setup"]
-
 
 @dataclass(frozen=True, slots=True)
 class FinetunePlan:

@@ -7,6 +7,7 @@ command line paths may be relative. Nothing heavy is imported: the command line'
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -67,32 +68,21 @@ def _without_password(url: str) -> str:
     return url
 
 
-def _without_credentials(name: str) -> str:
+def _without_credentials(name: str, *, reader: bool = False) -> str:
+    if reader and not is_address(name):
+        return name
     try:
-        named = ModelRef.of(name)
+        named = reader_endpoint(name) if reader else ModelRef.of(name)
     except ModelError as exc:
         raise ValueError(str(exc)) from None
     if named.credentials:
-        raise _has_credentials(named.name, model_key_variable(named))
+        shown = named.name if isinstance(named, ModelRef) else named.url
+        variable = model_key_variable(named) if isinstance(named, ModelRef) else qa_key_variable(named.url)
+        raise ValueError(
+            f"{shown} is given with credentials, which would be stored with the run: give them in the environment, in "
+            f"{variable}"
+        )
     return name
-
-
-def _reader_without_credentials(name: str) -> str:
-    if is_address(name):
-        try:
-            endpoint = reader_endpoint(name)
-        except ModelError as exc:
-            raise ValueError(str(exc)) from None
-        if endpoint.credentials:
-            raise _has_credentials(endpoint.url, qa_key_variable(endpoint.url))
-    return name
-
-
-def _has_credentials(shown: str, variable: str) -> ValueError:
-    return ValueError(
-        f"{shown} is given with credentials, which would be stored with the run: give them in the environment, in "
-        f"{variable}"
-    )
 
 
 def as_text(value: Any) -> str:
@@ -114,8 +104,9 @@ def as_parts(text: Any) -> Any:
 
 def _whole_numbers(given: Any) -> Any:
     parts = as_parts(given)
-    if isinstance(given, str) and not all(map(str.isdecimal, parts)):
-        raise ValueError(f"{given!r} are not whole numbers; write e.g. 0,1,3,10")
+    for part in parts if isinstance(given, str) else ():
+        if not part.isdecimal():
+            raise ValueError(f"{part!r} is not a whole number; write e.g. 0,1,3,10")
     return parts
 
 
@@ -202,7 +193,7 @@ References = Annotated[
     Option(note="; may be repeated", convert=as_list, repeated=True),
 ]
 _READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
-_ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
+_ReaderName = Annotated[str, AfterValidator(partial(_without_credentials, reader=True)), _text(_READER)]
 # A task's own items, or the whole path of a file, with the task in front unless its name begins so.
 Benchmarks = Annotated[
     list[Annotated[str, _text(r"^([A-Za-z][\w-]*|([A-Za-z][\w-]*=)?/.*)$")]],

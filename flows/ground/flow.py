@@ -29,8 +29,6 @@ from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.ground import CHOOSE, GROUND
 from warehouse.store import Store
 
-__all__ = ["ground", "run_ground"]
-
 
 @flow(name="ground", flow_run_name=run_name_from("ground {task} benchmarks with {model}"))
 def ground(parameters: GroundParameters) -> GroundResult:

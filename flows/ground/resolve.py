@@ -26,8 +26,6 @@ from toolformer_core.tools.build import ToolSettings
 from toolformer_core.tools.declaration import declaration_of
 from toolformer_core.tools.library.distractors import distractors
 
-__all__ = ["EXAMPLES", "resolve"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:

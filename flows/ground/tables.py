@@ -14,10 +14,7 @@ _Column = tuple[str, Sequence[Accuracy | None], float | None, Mapping[str, float
 
 
 def grounding_tables(result: GroundResult) -> list[ResultTable]:
-    """Return the paper's tables, a row per benchmark; those of answers if queries were answered.
-
-    Table 4 counts right tools by the paper's rule, and "lenient", where any tool counts that helps.
-    """
+    """Return the paper's tables, a row per benchmark; those of answers if queries were answered."""
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
         setting = "the paper: chosen by GPT-Neo, answered by GPT-J"
