@@ -1,9 +1,6 @@
-"""What a plan of a build holds: shards with their states, stages, and what they will cost by earlier builds' commits.
+"""What a plan of a build holds: shards with their states, stages, and what they will cost by past commits."""
 
-An estimate is the sum over past commits of the same stage and tool, scaled by the documents, and by k * m where theirs
-was another. A document is scanned once, whatever k and m are, so few draws estimated from many come out a little low.
-"""
-
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,13 +102,13 @@ def _total_of(estimates: Sequence[tuple[str, Estimate | None]]) -> Total:
 
 class PastCommits:
     def __init__(self, store: Store) -> None:
-        self._commits: dict[tuple[str, str, str], list[Commit]] = {}  # (stage, tool, shard) -> its commits
+        self._commits: dict[tuple[str, str, str], list[Commit]] = defaultdict(list)  # (stage, tool, shard) -> its own
         self._rows: dict[str, int] = {}  # digest of a file with one row per document -> rows
         self._draws: dict[str, int] = {}  # digest of a file of draws -> k * m
         completed = [r for r in store.runs() if r.state == "completed" and r.commits and r.flow != WHAT_IF]
         last = {key for run in completed[-1:] for key in run.commits}
         for commit in sorted(store.commits(), key=lambda c: (c.key in last, c.created)):
-            self._commits.setdefault((commit.stage, commit.tool, commit.shard), []).append(commit)
+            self._commits[commit.stage, commit.tool, commit.shard].append(commit)
             if commit.stage in ("ingest", "prefilter"):
                 self._rows |= {file.digest: file.rows for file in commit.files if file.path.startswith("shards/")}
             if commit.stage == "sample":
@@ -119,10 +116,13 @@ class PastCommits:
 
     def commits_of(self, spec: ShardSpec) -> list[Commit]:
         """Return the commits of a shard, those of the last completed run last."""
-        return self._commits.get((spec.stage, spec.tool, spec.shard), [])
+        return self._commits[spec.stage, spec.tool, spec.shard]
 
     def estimate(self, stage: str, tool: str, documents: int, model: str, draws: int = 0) -> Estimate | None:
-        """Return the expected cost of a stage and tool, from commits with the same model and `draws` (k * m) if any."""
+        """Return the expected cost of a stage and tool: that of past commits, scaled by documents and `draws` (k * m).
+
+        Commits of the same model, and of the same draws, are preferred.
+        """
         all_commits = [c for key, commits in self._commits.items() if key[:2] == (stage, tool) for c in commits]
         same_model = [c for c in all_commits if c.parts.get("model", model) == model]
         candidates = same_model or all_commits
@@ -130,15 +130,15 @@ class PastCommits:
         past_documents = sum(map(self._documents, chosen))
         if not past_documents:
             return None
-        documents_ratio = documents / past_documents
-        scaled = [(c, documents_ratio * self._draws_ratio(c, draws)) for c in chosen]
+        ratios = [(c, self._draws_ratio(c, draws)) for c in chosen]
+        ratio = documents / past_documents
         return Estimate(
-            seconds=sum(factor * c.seconds for c, factor in scaled),
-            lm_tokens=sum(factor * c.counters.get(LM_TOKENS, 0) for c, factor in scaled),
-            bytes=sum(factor * file.bytes for c, factor in scaled for file in c.files),
+            seconds=ratio * sum(own * c.seconds for c, own in ratios),
+            lm_tokens=ratio * sum(own * c.counters.get(LM_TOKENS, 0) for c, own in ratios),
+            bytes=ratio * sum(own * file.bytes for c, own in ratios for file in c.files),
             shards=len(chosen),
             same_model=bool(same_model),
-            same_draws=all(factor == documents_ratio for _, factor in scaled),
+            same_draws=all(own == 1.0 for _, own in ratios),
         )
 
     def _draws_ratio(self, commit: Commit, draws: int) -> float:

@@ -1,8 +1,4 @@
-"""The flow `build_dataset`: corpus to C*.
-
-Each stage is a task for every tool and group of shards (`pipeline`). The flow process alone holds the catalog, under
-its lock, and publishes the snapshot that users query, while shards finish.
-"""
+"""The flow `build_dataset`: corpus to C*. Each stage is a task for every tool and group of shards (`pipeline`)."""
 
 import time
 from collections import Counter
@@ -59,8 +55,6 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build left behind."""
-
     run_id: str
     dataset: str
     version: str
@@ -94,16 +88,15 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         if spec.remote is not None:
             ledger.record("running")  # a later build recognises the model, however this one ends
         assembled = _build(spec, store, ledger, parameters.workers)
-        files = list(assembled.shards.values())
-        record = record.with_found(assembled.decided.found)
-        ledger.run = replace(ledger.run, parameters=dict(record.parameters))
+        files, found = list(assembled.shards.values()), assembled.decided.found
+        ledger.run = replace(ledger.run, parameters=dict(record.with_found(found).parameters))
         unseen = unseen_notes(store, ledger.keys, spec.tools) if spec.remote is not None else []
         for note in unseen:
             get_run_logger().warning(note)
         notes = (
             "\n".join(f"- {note}" for note in unseen),
             coverage_note(store, files) if parameters.stop_when_full else "",
-            found_table(assembled.decided.found).markdown() if assembled.decided.found else "",
+            found_table(found).markdown() if found else "",
         )
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
@@ -122,10 +115,9 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root)
     card = write_card(store, dataset)
     run = try_to_track_build(store, parameters.data, dataset)
-    address = run.address if run is not None else None
-    place = address or (run.run_id if run is not None else "")
+    address, run_id, runs_view = (run.address, run.run_id, run.runs_view) if run is not None else (None, "", "")
     picture = embedded_picture(gains_figure(gains, dataset.thresholds), "Scored calls by gain") if gains else ""
-    text = build_summary(card, balances, picture, str(ledger.snapshot), place, why)
+    text = build_summary(card, balances, picture, str(ledger.snapshot), address or run_id, why)
     publish_summary(text, "build-summary", "The card of C*, its thresholds, rows by stage, and gains")
     publish_link(address, "build-mlflow-run", "The run in MLflow")
     publish_link(version_page(dataset.label), "build-viewer", "The version in the viewer")
@@ -142,8 +134,8 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
         seconds=time.monotonic() - begin,
         thresholds=dataset.thresholds,
         nothing_kept=why,
-        mlflow_run="" if run is None else run.run_id,
-        runs_view="" if run is None else run.runs_view,
+        mlflow_run=run_id,
+        runs_view=runs_view,
     )
 
 
@@ -168,11 +160,8 @@ def _read(parts: list[PartSpec]) -> None:
 
 
 def read_corpus_parts(spec: BuildSpec, workers: int) -> None:
-    """Read the parts of a corpus that were not read before, as many at a time as workers; inside `use_runner`.
-
-    With a limit of documents `ingest` reads part by part itself, and no further than it must; so it does with workers
-    of a scheduler elsewhere, as only the flow is promised the corpus.
-    """
+    """Read the parts of a corpus that were not read before, as many at a time as workers; inside `use_runner`."""
+    # With a limit `ingest` reads part by part itself, and no further than it must; so it does if workers are elsewhere.
     if spec.ingest.limit is not None or not workers_are_here():
         return
     if spec.store().read_commit(INGEST.shard_spec(Inputs(spec, CORPUS)).key) is not None:
@@ -191,16 +180,12 @@ def _why_rejected(store: Store, ingested: ShardResult) -> str:
     parts = {reason: f"{reason} {n:,}" for reason, n in counts.most_common() if n}
     first = next((reason for reason in parts if reason in _ADVICE), None)
     if first is not None:
-        detail = _first_detail(store, ingested) if first == "no_text" else ""
+        commit = store.read_commit(ingested.key) if first == "no_text" else None
+        files = [file for file in commit.files if file.path.startswith("rejects/")] if commit is not None else []
+        rejects = (row for file in files for row in store.read(file, columns=["reason", "detail"]).to_pylist())
+        detail = next((f"{row['detail']}: " for row in rejects if row["reason"] == first and row["detail"]), "")
         parts[first] += f" ({detail}{_ADVICE[first]})"
     return ", ".join(parts.values()) + "; every row's own is in the table rejects of the data folder's warehouse.duckdb"
-
-
-def _first_detail(store: Store, ingested: ShardResult) -> str:
-    commit = store.read_commit(ingested.key)
-    files = [file for file in commit.files if file.path.startswith("rejects/")] if commit is not None else []
-    rows = (row for file in files for row in store.read(file, columns=["reason", "detail"]).to_pylist())
-    return next((f"{row['detail']}: " for row in rows if row["reason"] == "no_text" and row["detail"]), "")
 
 
 def build_summary(

@@ -8,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
+from flows.report.tables import counted
 from tasks.specs.build_spec import BuildSpec
 from toolformer_core.annotate.ingest import other_files
 from toolformer_core.config import CHAIN_STARTS
@@ -26,13 +27,10 @@ def notes_on_build(p: BuildParameters) -> list[str]:
     others = other_files(p.corpus)
     flaws = {file: flaw for file in others if (flaw := not_a_file(file))}
     kinds = {file: file.suffix.lower() or "no extension" for file in others if file not in flaws}
-    for what, entries in (
-        ("files of the corpus are of other kinds", kinds),
-        ("names in the corpus are no files", flaws),
-    ):
+    told = {"files of the corpus are of other kinds": kinds, "names in the corpus are no files": flaws}
+    for what, entries in told.items():
         if entries:
-            counted = sorted(Counter(entries.values()).items(), key=lambda kind: (-kind[1], kind[0]))
-            counts = ", ".join(f"{kind} {n:,}" for kind, n in counted)
+            counts = counted(dict(sorted(Counter(entries.values()).items(), key=lambda kind: (-kind[1], kind[0]))))
             names = ", ".join(file.relative_to(p.corpus).as_posix() for file in [*entries][:_LISTED])
             more = f" and {len(entries) - _LISTED:,} more" if len(entries) > _LISTED else ""
             notes.append(f"{len(entries):,} {what} and are not read ({counts}): {names}{more}")
@@ -40,26 +38,23 @@ def notes_on_build(p: BuildParameters) -> list[str]:
     without = [*(["wikisearch", "qa"] if p.passages is None else []), *(["mt"] if p.translator is None else [])]
     invented = [tool for tool in named if tool in without]
     if invented and Path(p.corpus).absolute() != CORPUS:
-        who = f"{' and '.join(invented)} {'answers' if len(invented) == 1 else 'answer'}"
         notes.append(
-            f"{who} from the small invented world that comes with the program, which knows nothing of your corpus: "
-            "name your own data with --passages (wikisearch, qa) and --translator (mt)"
+            f"answers of {', '.join(invented)} come from the program's small invented world, which knows nothing of "
+            "your corpus: name your own data with --passages (wikisearch, qa) and --translator (mt)"
         )
     return notes
 
 
 def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
     """Return what chains cost at most, in texts read and calls drawn; nothing where there are none."""
-    chains = spec.chains
-    if chains.depth == 1:
+    if spec.chains.depth == 1:
         return []
     starts = documents * CHAIN_STARTS
-    read = starts * len(spec.tools)
     drawn = starts * sum(config.draws for config in spec.sample.values())
-    depths = "at the second depth" if chains.depth == 2 else f"at each depth from the second to number {chains.depth}"
     return [
-        f"--chain-depth {chains.depth}: {depths} at most {CHAIN_STARTS} starts in each of {documents:,} documents, so "
-        f"{read:,} texts read and {drawn:,} calls drawn by {len(spec.tools)} tools"
+        f"--chain-depth {spec.chains.depth}: at each depth from the second on at most {CHAIN_STARTS} starts in each of "
+        f"{documents:,} documents, so {starts * len(spec.tools):,} texts read and {drawn:,} calls drawn by "
+        f"{len(spec.tools)} tools"
     ]
 
 
@@ -80,7 +75,7 @@ def _identity(model: str) -> str:
 
 _REASONS = 2  # reasons listed for the step that kept no rows
 # `diagnose` takes them as `build` does.
-_OPTIONS = ("tau_s", "top_k", "draws", "prompts", "passages", "qa_reader", "translator")
+_OPTIONS = {"tau_s", "top_k", "draws", "prompts", "passages", "qa_reader", "translator"}
 
 
 def nothing_kept(
@@ -93,13 +88,9 @@ def nothing_kept(
     """Return lines about a C* without examples: that it has none, why, and the command that helps, ready to paste."""
     scored = sum(b.kept for b in balances if (b.stage, b.unit) == ("score", "calls"))
     below = sum(b.dropped.get("below_threshold", 0) for b in balances if (b.stage, b.unit) == ("assemble", "calls"))
-    listed = ", ".join(f"{tool} {tau_f:g}" for tool, tau_f in thresholds.items())
-    if not scored:
-        summary = "C* is empty: no call was scored."
-    elif below == scored:
-        summary = f"C* is empty: no call reached its tool's tau_f ({listed}; in nats)."
-    else:
-        summary = f"C* is empty: no call that reached its tool's tau_f ({listed}; in nats) may be kept."
+    reached = f"reached its tool's tau_f ({', '.join(f'{tool} {tau:g}' for tool, tau in thresholds.items())}; in nats)"
+    why = f"no call {reached}" if below == scored else f"no call that {reached} may be kept"
+    summary = f"C* is empty: {why if scored else 'no call was scored'}."
     command = _command(best, thresholds, parameters, data)
     return [summary, *filter(None, [_reason(balances)]), f"Next: {command}"]
 
@@ -112,9 +103,8 @@ def _reason(balances: Sequence[StageBalance]) -> str:
         step = (b.stage, b.unit)
         rows_in[step] += b.rows_in
         kept[step] += b.kept
-        counts = reasons[step]
         for reason, n in (*b.dropped.items(), *b.failed.items()):
-            counts[reason, b.tool] += n
+            reasons[step][reason, b.tool] += n
     last = next((step for step in reasons if rows_in[step] and not kept[step] and reasons[step]), None)
     if last is None:
         return ""
@@ -142,9 +132,8 @@ def _command(best: Sequence[Sample], thresholds: Mapping[str, float], p: BuildPa
     parts = ["toolformer", "diagnose", "--model", p.model]
     parts += ["--tools", ",".join(p.tools)] if p.tools else []
     parts += [word for reference in p.tool for word in ("--tool", reference)]
-    for name in _OPTIONS:
-        if (value := getattr(p, name)) is not None:
-            parts += [f"--{name.replace('_', '-')}", str(value)]
+    for name, value in p.model_dump(include=_OPTIONS, exclude_none=True).items():
+        parts += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(parts)
 
 

@@ -1,7 +1,4 @@
-"""The parameters of `build-dataset`, declared once: Prefect's form, the options of `build` and `plan`, a table of docs.
-
-Every field says what it is and where its default comes from. `resolve` looks the names up.
-"""
+"""The parameters of `build-dataset`, declared once: the form, the options of `build` and `plan`, a table of docs."""
 
 import shlex
 from collections.abc import Callable
@@ -11,29 +8,15 @@ from pydantic import Field
 
 from flows.forms import fields
 from flows.forms.calls import Ratings, TauF, promised_rates
-from toolformer_core.config import (
-    MAX_CHAIN_DEPTH,
-    MAX_DECOYS,
-    MIN_WORDS,
-    NGRAM,
-    TOOL_NAMES,
-    AssembleConfig,
-    ChainConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    tau_f_for,
-)
-
-__all__ = ["BuildParameters", "build_command"]
+from toolformer_core import config
 
 _CALLS = fields.Option("Sampling and filtering")
 _CORPUS = fields.Option("Reading the corpus")
 _TOOLS = fields.Option("Tools")
 _RUNNING = fields.Option("Running")
 
-_INGEST, _PREFILTER, _SAMPLE, _ASSEMBLE = IngestConfig(), PrefilterConfig(), SampleConfig(), AssembleConfig()
-_CHAINS = ChainConfig()
+_INGEST, _PREFILTER = config.IngestConfig(), config.PrefilterConfig()
+_SAMPLE, _ASSEMBLE, _CHAINS = config.SampleConfig(), config.AssembleConfig(), config.ChainConfig()
 
 DECOYS_FOR_RATES = 3  # of a call, where a threshold is to be found by them
 
@@ -41,14 +24,14 @@ DECOYS_FOR_RATES = 3  # of a call, where a threshold is to be found by them
 def _paper(figure: Callable[[str], float]) -> str:
     """Return the paper's figures in words: that of most tools, then those of the others."""
     tools: dict[float, list[str]] = {}
-    for tool in TOOL_NAMES:
+    for tool in config.TOOL_NAMES:
         tools.setdefault(figure(tool), []).append(tool)
     usual, *others = sorted(tools, key=lambda value: -len(tools[value]))
     return "; ".join([f"(paper: {usual:g}", *(f"{', '.join(tools[value])} {value:g}" for value in others)]) + ")"
 
 
 def _sampled(name: str) -> str:
-    return _paper(lambda tool: getattr(SampleConfig.for_tool(tool), name))
+    return _paper(lambda tool: getattr(config.SampleConfig.for_tool(tool), name))
 
 
 class BuildParameters(fields.ToolChoice):
@@ -71,7 +54,7 @@ class BuildParameters(fields.ToolChoice):
         "(#MODEL?tokenizer=FOLDER if MODEL does not name its tokenizer), "
         "vllm+http://HOST/v1#MODEL for one that is, and whose draws the server makes",
     )
-    tools: fields.Tools = Field(list(TOOL_NAMES), description=f"Tools to teach: {', '.join(TOOL_NAMES)}")
+    tools: fields.Tools = Field(list(config.TOOL_NAMES), description=f"Tools to teach: {', '.join(config.TOOL_NAMES)}")
     tool: fields.References = []  # noqa: RUF012 - pydantic copies it
     dataset: fields.DatasetName = Field(
         "cstar", description="Name under which C* is kept; each different content is a new version"
@@ -108,13 +91,13 @@ class BuildParameters(fields.ToolChoice):
     )
     tau_f: Annotated[TauF, _CALLS] = Field(
         default_factory=dict,
-        description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(tau_f_for)}; or the rate of false "
-        "discoveries that it is to have at most: fdr=0.05 for all tools, qa=fdr=0.05 for one (see `decoys`)",
+        description=f"Filtering threshold on L- - L+ per tool, in nats {_paper(config.tau_f_for)}; or the rate of "
+        "false discoveries that it is to have at most: fdr=0.05 for all tools, qa=fdr=0.05 for one (see `decoys`)",
     )
     decoys: Annotated[int | None, _CALLS] = Field(
         None,
         ge=0,
-        le=MAX_DECOYS,
+        le=config.MAX_DECOYS,
         description="Wrong responses with which every call is scored as well, to estimate how often a wrong one would "
         f"pass; each costs as much as the call's own (default: {DECOYS_FOR_RATES} if `tau_f` promises a rate, else 0)",
     )
@@ -131,7 +114,7 @@ class BuildParameters(fields.ToolChoice):
     chain_depth: Annotated[int, _CALLS] = Field(
         _CHAINS.depth,
         ge=1,
-        le=MAX_CHAIN_DEPTH,
+        le=config.MAX_CHAIN_DEPTH,
         description="Calls of a chain at most: the second is drawn after the first one's response, at the same "
         "position, and so on (default: 1, no chains, as in the paper)",
     )
@@ -183,10 +166,10 @@ class BuildParameters(fields.ToolChoice):
         "words that a text shares with it, or within five tokens before them",
     )
     ngram: Annotated[int, _CORPUS] = Field(
-        NGRAM,
+        config.NGRAM,
         gt=0,
         description="Words in a row by which `decontaminate` finds an item (as GPT-3 and lm-eval do); of a shorter "
-        f"question all its words, if it has {MIN_WORDS}",
+        f"question all its words, if it has {config.MIN_WORDS}",
     )
     prompts: Annotated[fields.AbsolutePath | None, _TOOLS] = Field(
         None, description="Folder with prompts of your own: TOOL.txt, each with one {text}"
@@ -224,11 +207,7 @@ class BuildParameters(fields.ToolChoice):
 
 
 def build_command(p: BuildParameters, **changes: Any) -> str:
-    """Return the command line of a build with these parameters, ready to paste; defaults but the folder are left out.
-
-    Args:
-        changes: fields that are to have another value.
-    """
+    """Return the command line of a build with these parameters and `changes`; defaults but the folder are left out."""
     parts = ["toolformer", "build"]
     given = p.model_copy(update=changes)
     tools = {"tools": given.tools} if given.tool else {}  # with --tool, all five are not the default

@@ -1,9 +1,7 @@
 """The stages of a build as tasks: which are submitted, on what they wait, and what is used of them.
 
 Groups of shards go through the list of stages side by side. Where a tool may end up with more examples than the limit,
-or its threshold follows from all scores, C* is assembled when all shards are scored, else group by group. A build that
-stops when it has enough examples (`--stop-when-full`) has as many shards under way as tasks run at once; those beyond a
-tool's last one are not used: no run lists them, and `gc` removes them (`tasks.specs.example_limit`).
+or its threshold follows from all scores, C* is assembled when all shards are scored, else group by group.
 """
 
 import math
@@ -52,11 +50,8 @@ class _Group:
 
     def read_by(self, stage: Stage[Any], tool: str) -> dict[str, list[GroupResult | PrefectFuture[GroupResult]]]:
         """Return what a stage that is run for a tool reads, by stage."""
-        read: dict[str, list[GroupResult | PrefectFuture[GroupResult]]] = {name: [] for name in stage.reads}
-        for key, result in self.results.items():
-            if stage.is_read_for(tool, *key):
-                read[key[0]].append(result)
-        return read
+        read = [(key[0], result) for key, result in self.results.items() if stage.is_read_for(tool, *key)]
+        return {name: [result for of, result in read if of == name] for name in stage.reads}
 
     def futures(self) -> list[PrefectFuture[GroupResult]]:
         return [result for result in self.results.values() if isinstance(result, PrefectFuture)]
@@ -86,7 +81,10 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
     if spec.stop_when_full and not within_limit:
         groups = _annotate_until_full(spec, ledger, shards, workers)
         return _assemble(spec, ledger, groups)
-    groups = [_Group(group_shards) for group_shards in _cut(spec, ledger, _in_turn(shards, spec.run_id), workers)]
+    tasks_a_group = len(build_stages(spec, "tool")) * len(spec.tools) + len(build_stages(spec, "shard"))
+    in_turn, seconds = _in_turn(shards, spec.run_id), seconds_per_document(ledger.snapshot)
+    cut = shard_groups(in_turn, seconds, at_once=tasks_at_once(workers), most=tasks_at_most() // tasks_a_group)
+    groups = [_Group(own) for own in cut]
     with on_shard_done(ledger.note):
         for group in groups:
             _submit_scoring_stages(spec, group, spec.tools)
@@ -99,19 +97,10 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
     return Assembled(_assemble_results(groups), Decided(spec.assemble))
 
 
-def _cut(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[tuple[Shard, ...]]:
-    tasks_a_group = len(build_stages(spec, "tool")) * len(spec.tools) + len(build_stages(spec, "shard"))
-    most = tasks_at_most() // tasks_a_group
-    return shard_groups(shards, seconds_per_document(ledger.snapshot), at_once=tasks_at_once(workers), most=most)
-
-
 def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most: int) -> list[tuple[Shard, ...]]:
-    """Cut shards, in order, into groups of one size, give or take one.
+    """Cut shards, in order, into at most `most` groups of one size, give or take one.
 
-    Args:
-        seconds: of work a document, in the slowest stage.
-        at_once: tasks that run at a time; there are six groups or more for each, as far as there are shards and `most`
-            allows.
+    `seconds` are of work a document, in the slowest stage; `at_once` tasks run at a time, with six groups for each.
     """
     work_s = sum(shard.documents.rows for shard in shards) * seconds
     return cut_evenly(shards, min(most, max(math.ceil(work_s / _TASK_S), _PER_WORKER * at_once)))
@@ -119,8 +108,6 @@ def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most:
 
 def seconds_per_document(snapshot: Path) -> float:
     """Return what the slowest stage took a document, in the builds that a snapshot speaks of; 0.05 s without any."""
-    if not snapshot.is_file():
-        return _UNKNOWN_S
     try:
         return float(rows_of(snapshot, _SQL["slowest_stage"])[0]["seconds"] or _UNKNOWN_S)
     except WarehouseError:
@@ -170,7 +157,7 @@ def _assemble_results(groups: Sequence[_Group]) -> dict[str, ShardResult]:
 
 
 def _annotate_until_full(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], workers: int) -> list[_Group]:
-    """Annotate each tool's shards until it has enough examples; return what is used, in groups of all shards."""
+    """Annotate each tool's shards until it has enough examples; return what is used: `gc` removes the rest."""
     order = shard_order(shards, spec.assemble.seed)
     counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
     pending: dict[tuple[str, str], _Group] = {}  # tool, shard

@@ -1,9 +1,7 @@
-"""The plan of a build: which shards are done, which are to do and why, and what the work is expected to cost.
+"""The plan of a build, by its own stages over an overlay of the data: what is done, what is to do, why, at what cost.
 
-Planning goes through the build's own stages over an overlay of the data, so fingerprints are computed in one place.
-Work that needs no model is done in the overlay: reading the corpus, and a prefilter if later stages may be found done
-after it. A shard is `cached` if a commit with its fingerprint exists, `to do` if none fits, whatever the stages before
-it give, and `depends` if an earlier stage runs anew: if that gives the same rows as last time, it is found done.
+A shard is `cached` if a commit with its fingerprint exists, `to do` if none fits, whatever the stages before it give,
+and `depends` if an earlier stage runs anew: if that gives the same rows as last time, it is found done.
 """
 
 import tempfile
@@ -35,7 +33,7 @@ from warehouse.files.remote import open_files
 
 _PILOT_DOCUMENTS = 100  # documents of the pilot run that costs are estimated from; a tenth of the corpus if less
 
-# Part of a fingerprint -> its name in reasons; of the part `config` each changed field is a reason.
+# Part of a fingerprint -> its name in reasons, if that is another; of the part `config` each changed field is a reason.
 _PART_NAMES = {
     "answers": "tool",
     "benchmarks": "words of benchmarks",
@@ -44,15 +42,11 @@ _PART_NAMES = {
     "follows": "failures retried",
     "inputs": "data",
     "logprobs": "tokens that the server tells",
-    "model": "model",
     "not_annotated": "tools with enough examples",
-    "prompt": "prompt",
     "same": "limit of equal calls",
     "starts": "starts of chains",
-    "tokenizer": "tokenizer",
     "tools": "tool names",
 }
-_NEW, _DAMAGED = "new", "damaged"
 
 _Results = dict[tuple[str, str], ShardResult | None]  # (stage, tool) -> its result for one shard; None: not known yet
 
@@ -62,7 +56,7 @@ def plan_build(parameters: BuildParameters) -> Plan:
     spec = resolve(parameters)
     with tempfile.TemporaryDirectory(prefix="toolformer-plan-") as folder:
         spec = replace(spec, overlay=OverlayFiles(open_files(spec.data), Path(folder)))
-        plan = _Planner(spec).plan()
+        plan = _Planner(spec, PastCommits(spec.store()), build_stages(spec)).plan()
     plan = replace(plan, notes=(*plan.notes, *scan_notes(spec), *notes_on_build(parameters)))
     if plan.total_at_most.lower_bound and (limit := min(_PILOT_DOCUMENTS, plan.documents // 10)):
         return replace(plan, pilot=build_command(parameters, limit=limit))
@@ -74,23 +68,18 @@ class _Planner:
     """Goes through the stages as the flow does, shard by shard, and records the state of each."""
 
     spec: BuildSpec
-    past: PastCommits = field(init=False)
-    stages: list[Stage[Any]] = field(init=False)
+    past: PastCommits
+    stages: list[Stage[Any]]
     planned: list[PlannedShard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     transient: Counter[tuple[str, bool]] = field(default_factory=Counter)  # tool, retried -> failures
 
-    def __post_init__(self) -> None:
-        self.past = PastCommits(self.spec.store())
-        self.stages = build_stages(self.spec)
-
     def plan(self) -> Plan:
-        spec = self.spec
-        source = Inputs(spec, CORPUS)
+        source = Inputs(self.spec, CORPUS)
         source_spec = INGEST.shard_spec(source)
         ingested = self._add_shard(source_spec) or run_stage(INGEST, source)
         shards = shards_of(ingested)
-        self.spec = spec = with_shared_words(with_latest_date(spec, ingested))
+        self.spec = spec = with_shared_words(with_latest_date(self.spec, ingested))
         documents = sum(shard.documents.rows for shard in shards)
         self.planned[0] = replace(self.planned[0], documents=documents)
         self._note_partial_shard(source_spec, shards)
@@ -104,14 +93,10 @@ class _Planner:
         return Plan(tuple(self._stage_plans()), tuple(self.planned), documents, spec.model, spec.data, notes=notes)
 
     def _add_annotation_until_full(self, shards: list[Shard]) -> tuple[dict[str, tuple[str, ...]], dict[str, _Results]]:
-        """Plan each shard for the tools that do not have enough examples yet; return these and results, by shard.
-
-        Stored scores say how many examples a shard gives. From the first shard without them on, every tool that was
-        still open counts as open.
-        """
+        """Plan each shard for the tools that do not have enough examples yet; return these and results, by shard."""
         spec = self.spec
         counter = ExampleCounter(spec.tools, spec.assemble.max_examples)
-        tools, results, certain = {}, {}, True
+        tools, results, certain = {}, {}, True  # certain: all shards so far have stored scores; then tools stay open
         for shard in shard_order(shards, spec.assemble.seed):
             tools[shard.name] = counter.open_tools
             results[shard.name] = self._add_annotation(shard, counter.open_tools)
@@ -146,24 +131,19 @@ class _Planner:
             return
 
     def _add_shard(self, spec: ShardSpec, documents: int = 0, unknown: Iterable[str] = ()) -> ShardResult | None:
-        """Add a shard to the plan, with its state; return its result if it is done.
-
-        `unknown` are the parts of the fingerprint that depend on results which are not known yet.
-        """
-        state, commit = TO_DO, None
-        if not unknown:
-            store = self.spec.store()
-            commit = store.read_commit(spec.key)
-            damaged = commit is not None and bool(store.damage(commit))
-            if damaged:
-                store.files.delete(f"commits/{spec.key.id}.json")  # in the overlay; that of the data folder stays
-            commit = None if damaged else commit
-            state = CACHED if commit is not None else TO_DO
-        elif self._may_be_done(spec, unknown):
-            state = DEPENDS
-        reasons = () if state == CACHED else self._reasons(spec, tuple(unknown))
+        """Add a shard to the plan; return its result if it is done. Parts of the fingerprint may be `unknown` yet."""
+        store = self.spec.store()
+        commit = None if unknown else store.read_commit(spec.key)
+        if commit is not None and store.damage(commit):
+            store.files.delete(f"commits/{spec.key.id}.json")  # in the overlay; that of the data folder stays
+            commit = None
+        if commit is not None:
+            self.planned.append(PlannedShard(spec.stage, spec.tool, spec.shard, CACHED, (), documents))
+            return result_of(commit, skipped=True)
+        state = DEPENDS if unknown and self._may_be_done(spec, unknown) else TO_DO
+        reasons = self._reasons(spec, tuple(unknown))
         self.planned.append(PlannedShard(spec.stage, spec.tool, spec.shard, state, reasons, documents))
-        return None if commit is None else result_of(commit, skipped=True)
+        return None
 
     def _may_be_done(self, spec: ShardSpec, unknown: Iterable[str]) -> bool:
         digests = {file.digest for file in spec.inputs}
@@ -176,9 +156,8 @@ class _Planner:
     def _reasons(self, spec: ShardSpec, unknown: tuple[str, ...]) -> tuple[str, ...]:
         past = self.past.commits_of(spec)
         if not past:
-            return (_NEW,)
-        last = past[-1]
-        reasons: list[str] = []
+            return ("new",)
+        last, reasons = past[-1], list[str]()
         for name in self._changed_parts(last, spec, unknown):
             if name == "config":
                 reasons += _changed_fields(last.config, spec.config)
@@ -186,8 +165,7 @@ class _Planner:
                 reasons.append(f"code: {last.parts.get('code', '?')} -> {spec.all_parts()['code']}")
             else:
                 reasons.append(_PART_NAMES.get(name, name))
-        reasons += ["data"] if unknown and not reasons else []
-        return tuple(reasons) or (_DAMAGED,)
+        return tuple(reasons) or ("data" if unknown else "damaged",)
 
     def _add_annotation(self, shard: Shard, tools: Iterable[str]) -> _Results:
         results: _Results = {}
@@ -232,12 +210,8 @@ class _Planner:
                 yield f"{failures:,} questions to {tool} failed for passing reasons: --answers retry asks them again"
 
     def _is_run_in_overlay(self, stage: Stage[Any], inputs: Inputs[BuildSpec], read: _Results) -> bool:
-        """Return whether a stage is run while planning.
-
-        One that needs a model or tools is run only if it has no rows to work on. Another is run only if a later stage
-        may then be found done.
-        """
-        if stage.needs:
+        """Return whether a stage is run while planning: if it costs no model or tool, and a later one may be done."""
+        if stage.needs:  # run only without rows to work on
             last = [name for name in stage.reads if any(key[0] == name for key in read)][-1]
             results = [result for key, result in read.items() if key[0] == last]
             return all(result is not None and result.counts[-1].kept == 0 for result in results)
@@ -256,17 +230,18 @@ class _Planner:
             assembly = replace(assembly, config=decide_thresholds(spec, scored).config)
         # With so few documents no tool can exceed the limit on examples, whatever the model draws.
         below_limit = sum(shard.documents.rows for shard in shards) <= spec.assemble.max_examples
-        unknown_limits = [] if all_scored or below_limit else ["cap"]
-        unknown_limits += [] if all_scored or spec.max_same_call is None else ["same"]
-        unknown_config = () if all_scored or not is_decided_late(spec) else ("config",)
+        depends_on_all = {
+            "cap": not below_limit,
+            "same": spec.max_same_call is not None,
+            "config": is_decided_late(spec),
+            "not_annotated": spec.stop_when_full,
+        }
+        of_all = [part for part, depends in depends_on_all.items() if depends and not all_scored]
         not_annotated = {shard.name: [tool for tool in spec.tools if tool not in tools[shard.name]] for shard in shards}
         assembly = replace(with_limits(assembly, scored) if all_scored else assembly, not_annotated=not_annotated)
         for shard in shards:
             scores = scored[shard.name]
-            own = () if len(scores) == expected[shard.name] else ("inputs", "benchmarks")
-            unknown = (*own, *unknown_limits, *unknown_config)
-            if spec.stop_when_full and not all_scored:
-                unknown = (*unknown, "not_annotated")
+            unknown = [*([] if len(scores) == expected[shard.name] else ["inputs", "benchmarks"]), *of_all]
             files = {INGEST.name: (shard.documents,), **files_by_stage(scores)}
             assembled = self._add_shard(
                 ASSEMBLE.shard_spec(Inputs(assembly, shard.name, files=files)), shard.documents.rows, unknown
@@ -277,20 +252,19 @@ class _Planner:
 
     def _stage_plans(self) -> Iterable[StagePlan]:
         groups: dict[tuple[str, str], list[PlannedShard]] = {}
-        for stage in self.stages:
-            for planned in self.planned:
-                if planned.stage == stage.name:
-                    groups.setdefault((stage.name, planned.tool), []).append(planned)
+        order = [stage.name for stage in self.stages]
+        for planned in sorted(self.planned, key=lambda one: order.index(one.stage)):
+            groups.setdefault((planned.stage, planned.tool), []).append(planned)
         draw_stages = {  # whose cost grows with the number of draws
             stage.name for stage in self.stages if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
         }
         model = self.spec.weights_digest
         for (name, tool), group in groups.items():
-            states = Counter(planned.state for planned in group)
-            to_do = sum(planned.documents for planned in group if planned.state == TO_DO)
-            depends = sum(planned.documents for planned in group if planned.state == DEPENDS)
-            config = self.spec.sample[tool] if name in draw_stages else None
-            draws = config.top_k * config.draws if config is not None else 0
+            states, documents = Counter(planned.state for planned in group), Counter[str]()
+            for planned in group:
+                documents[planned.state] += planned.documents
+            to_do, at_most = documents[TO_DO], documents[TO_DO] + documents[DEPENDS]
+            draws = self.spec.sample[tool].top_k * self.spec.sample[tool].draws if name in draw_stages else 0
             yield StagePlan(
                 stage=name,
                 tool=tool,
@@ -300,7 +274,7 @@ class _Planner:
                 depends=states[DEPENDS],
                 because=dict(Counter(reason for planned in group for reason in planned.because).most_common()),
                 estimate=self.past.estimate(name, tool, to_do, model, draws) if to_do else None,
-                at_most=self.past.estimate(name, tool, to_do + depends, model, draws) if to_do + depends else None,
+                at_most=self.past.estimate(name, tool, at_most, model, draws) if at_most else None,
             )
 
 

@@ -1,7 +1,7 @@
 """The parameters of a build's run as its manifest holds them: those of the form, and what the build found out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from flows.build_dataset.parameters import BuildParameters
@@ -39,12 +39,12 @@ class BuildRecord:
 
     def with_found(self, found: Sequence[FoundThreshold]) -> Self:
         """Return the record with the thresholds that were found for promised rates."""
-        return type(self)({**self.parameters, **({_FOUND: [asdict(one) for one in found]} if found else {})})
+        return replace(self, parameters={**self.parameters, _FOUND: [asdict(one) for one in found]}) if found else self
 
     def assembled_anew(self, marks: MarkFilter | None, **changes: Any) -> Self:
         """Return the record of an assembly of the same scores, with parameters changed."""
-        ratings = "all" if marks is None else marks.keep
-        return type(self)({**self.parameters, "ratings": ratings, **_marked(marks), **changes})
+        changes["ratings"] = "all" if marks is None else marks.keep
+        return replace(self, parameters={**self.parameters, **_marked(marks), **changes})
 
     @property
     def tool_names(self) -> dict[str, str]:

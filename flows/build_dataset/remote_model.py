@@ -1,9 +1,6 @@
-"""A build's model that lives behind a server alone: which one it is, and the positions that its scans do not see.
+"""A build's model that lives behind a server alone: which one it is, and the positions that its scans do not see."""
 
-The first build records the model's probe in its run; later builds in the same data folder take the recorded one, so
-that the server's rounding does not make their results another model's (`toolformer_core.lm.remote.identity`).
-"""
-
+import math
 from collections.abc import Iterable
 
 from flows.build_dataset.record import BuildRecord
@@ -18,7 +15,10 @@ from warehouse.store import Store
 
 
 def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
-    """Return the model that a server serves, as it says now; None if the build's model is loaded here."""
+    """Return the model that a server serves; None if the build's model is loaded here.
+
+    An earlier build's record of the same model is returned, so that the server's rounding makes no other model of it.
+    """
     if model.kind != "remote":
         return None
     earlier = (BuildRecord(run.parameters).remote for run in reversed(store.runs()))
@@ -27,18 +27,11 @@ def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
 
 
 def scan_notes(spec: BuildSpec) -> list[str]:
-    """Return a note on tools whose tau_s is lower than what the server tells for certain.
-
-    A token that is not among the N most likely ones has at most 1 / (N + 1) of the probability. So a scan is exact for
-    every tau_s from there on.
-    """
-    if spec.remote is None:
+    """Return a note on tools whose tau_s is lower than 1 / (N + 1), what a token not among the N told has at most."""
+    n = math.inf if spec.remote is None else spec.remote.logprobs
+    names = ", ".join(f"{tool} {c.tau_s:g}" for tool, c in spec.sample.items() if c.tau_s * (n + 1) < 1)
+    if spec.remote is None or not names:
         return []
-    n = spec.remote.logprobs
-    low = {tool: c.tau_s for tool, c in spec.sample.items() if c.tau_s * (n + 1) < 1}
-    if not low:
-        return []
-    names = ", ".join(f"{tool} {tau_s:g}" for tool, tau_s in low.items())
     most = "" if n == MOST_LOGPROBS else " or start the server with a larger --max-logprobs"
     return [
         f"the server tells the {n:,} most likely tokens of a position, so that scanning is exact for a tau_s of at "

@@ -16,19 +16,10 @@ from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
 from tasks.specs.build_spec import BuildSpec, keep_tools
 from tasks.specs.decontamination import Decontamination
+from toolformer_core import config
 from toolformer_core.annotate.ingest import read_corpus
 from toolformer_core.annotate.sample import read_candidates
 from toolformer_core.annotate.tool_prompt import chain_prompt_for, prompt_for
-from toolformer_core.config import (
-    TOOL_NAMES,
-    AssembleConfig,
-    ChainConfig,
-    ExecuteConfig,
-    IngestConfig,
-    PrefilterConfig,
-    SampleConfig,
-    ScoreConfig,
-)
 from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.folders import file_digest
 from toolformer_core.lm.check import check_model
@@ -42,22 +33,15 @@ from warehouse.errors import StoreError
 from warehouse.schema import STAGES
 from warehouse.store import Store
 
-__all__ = ["resolve"]
-
 
 def resolve(p: BuildParameters) -> BuildSpec:
-    """Look every name up, take every digest, complete every config, and make every path absolute.
-
-    Raises:
-        UsageError: a path, name or value is wrong; the message says which and how to correct it.
-    """
+    """Look every name up, take every digest, complete every config; a UsageError says which path or value is wrong."""
     store = Store(p.data)
-    ingest = IngestConfig(
+    ingest = config.IngestConfig(
         text_column=p.columns.get("text"),
         url_column=p.columns.get("url"),
         date_column=p.columns.get("date"),
         max_chars=p.max_chars,
-        shard_documents=IngestConfig().shard_documents if p.shard_documents == "auto" else p.shard_documents,
         limit=p.limit,
     )
     try:
@@ -66,8 +50,9 @@ def resolve(p: BuildParameters) -> BuildSpec:
         raise UsageError(f"--dataset: {exc}") from exc
     read_corpus(p.corpus, ingest)  # looks for the columns that were named, and reads no further
     digest = corpus_digest(p.corpus, store)
-    if p.shard_documents == "auto":
-        ingest = replace(ingest, shard_documents=auto_shard_documents(p.corpus, digest, ingest))
+    given = p.shard_documents
+    documents = auto_shard_documents(p.corpus, digest, ingest) if given == "auto" else given
+    ingest = replace(ingest, shard_documents=documents)
     built, settings = chosen_tools(p)
     keep_tools(built, settings)  # a flow in this process asks these
     if ALL in built:
@@ -75,12 +60,12 @@ def resolve(p: BuildParameters) -> BuildSpec:
     sample, tau_f = sampling(p, built)
     _check_combinations(p)
     model = ModelRef.of(p.model).absolute()
-    if (remote := remote_model_of(model, store)) is not None:
-        weights, tokenizer = remote.digest, remote.tokenizer_digest
-        whole = digest_of("remote", weights, tokenizer)
-    else:
+    if (remote := remote_model_of(model, store)) is None:
         check_model(model)
         whole, weights, tokenizer = model_digests(model)
+    else:
+        weights, tokenizer = remote.digest, remote.tokenizer_digest
+        whole = digest_of("remote", weights, tokenizer)
     prompts = Path(p.prompts).absolute() if p.prompts else None
     if p.candidates is not None:
         read_candidates(Path(p.candidates))
@@ -104,19 +89,19 @@ def resolve(p: BuildParameters) -> BuildSpec:
         prompts={key: prompt_for(tool, prompts) for key, tool in built.items()},
         chain_prompts={key: chain_prompt_for(tool, prompts) for key, tool in built.items() if p.chain_depth > 1},
         candidates=(p.candidates, file_digest(Path(p.candidates))) if p.candidates is not None else None,
-        filters={key: declaration_of(tool).filter for key, tool in built.items() if key not in TOOL_NAMES},
+        filters={key: declaration_of(tool).filter for key, tool in built.items() if key not in config.TOOL_NAMES},
         tool_settings=settings,
         ingest=ingest,
         decontamination=Decontamination.of(p.decontaminate, p.ngram, calls_only=p.decontaminate_drops == "calls"),
         deduplicate=p.deduplicate,
         mask_pii=p.mask_pii,
         max_same_call=p.max_same_call,
-        prefilter=PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
+        prefilter=config.PrefilterConfig(chunk_words=p.mt_chunk_words, seed=p.seed),
         sample=sample,
-        chains=ChainConfig(p.chain_depth),
-        execute=ExecuteConfig(),
-        score=ScoreConfig(floor=min(floors), decoys=decoys, decoy_seed=p.seed if decoys else 0),
-        assemble=AssembleConfig(
+        chains=config.ChainConfig(p.chain_depth),
+        execute=config.ExecuteConfig(),
+        score=config.ScoreConfig(floor=min(floors), decoys=decoys, decoy_seed=p.seed if decoys else 0),
+        assemble=config.AssembleConfig(
             tau_f=tau_f, max_examples=p.max_examples, seed=p.seed, keep_repeats={key: key in repeats for key in built}
         ),
         rates={tool: rate for tool in built if (rate := p.rates.get(tool, every_tool.get(tool))) is not None},
@@ -127,20 +112,16 @@ def resolve(p: BuildParameters) -> BuildSpec:
     )
 
 
-def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, SampleConfig], dict[str, float]]:
-    """Return how each tool's calls are sampled, and the thresholds (nats) that are given or that tools declare.
-
-    Raises:
-        UnknownNameError: a threshold is of no tool.
-    """
+def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, config.SampleConfig], dict[str, float]]:
+    """Return how each tool's calls are sampled, and the thresholds (nats) that are given or that tools declare."""
     for tool in p.tau_f:
-        if tool not in TOOL_NAMES and tool not in built and tool != ALL:
-            raise UnknownNameError("tool", tool, {*TOOL_NAMES, *built})
+        if tool not in config.TOOL_NAMES and tool not in built and tool != ALL:
+            raise UnknownNameError("tool", tool, {*config.TOOL_NAMES, *built})
     declared = {key: declaration_of(tool) for key, tool in built.items()}
-    names = ("tau_s", "top_k", "draws", "temperature", "seed", "draw_form")
+    for_tool, names = config.SampleConfig.for_tool, ("tau_s", "top_k", "draws", "temperature", "seed", "draw_form")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(p, name)) is not None}
     sample = {
-        key: SampleConfig.for_tool(key, **{**one.sampling(), **given}, numbers=p.numbers if one.numeric else "any")
+        key: for_tool(key, **{**one.sampling(), **given}, numbers=p.numbers if one.numeric else "any")
         for key, one in declared.items()
     }
     return sample, {key: one.tau_f for key, one in declared.items() if one.tau_f is not None} | p.thresholds
@@ -148,9 +129,7 @@ def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, S
 
 def _check_combinations(p: BuildParameters) -> None:
     if p.rates and not p.decoys_of_a_call:
-        raise UsageError(
-            "--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one of them out"
-        )
+        raise UsageError("--tau-f fdr=... finds thresholds by decoys, and --decoys 0 scores none: leave one out")
     if p.stop_when_full and p.chain_depth > 1:
         raise UsageError(
             "--stop-when-full ends each tool by itself, and chains need the responses of all tools: leave one out"
@@ -164,6 +143,6 @@ def _check_combinations(p: BuildParameters) -> None:
 
 def _after_all_calls(store: Store) -> str:
     """Return a time, ISO UTC, that is not before now nor before any commit of calls: clocks are set back."""
-    commits = (one for stage in STAGES if stage.startswith("execute") for one in store.commits(stage))
-    made = [dt.datetime.fromisoformat(commit.created) for commit in commits]
-    return (max([dt.datetime.now(dt.UTC), *made]) + dt.timedelta(microseconds=1)).isoformat()
+    calls = (one for stage in STAGES if stage.startswith("execute") for one in store.commits(stage))
+    last = max([dt.datetime.now(dt.UTC), *(dt.datetime.fromisoformat(commit.created) for commit in calls)])
+    return (last + dt.timedelta(microseconds=1)).isoformat()

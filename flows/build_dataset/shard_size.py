@@ -1,8 +1,6 @@
 """`--shard-documents auto`: how many documents a shard takes, so that every stage works on it for some tens of seconds.
 
-The number follows from the corpus and its settings alone, not from the machine or earlier builds: a shard's documents
-are part of every fingerprint. It is a power of two, so that a corpus that grows keeps it, unless it was small: then it
-is cut finer, into 64 shards or more. Compressed files and columns besides the text are not looked into.
+The number follows from the corpus and its settings alone, as a shard's documents are part of every fingerprint.
 """
 
 import math
@@ -22,21 +20,16 @@ _SHARDS = 64  # at least, as far as there are documents
 
 @lru_cache(maxsize=64)
 def auto_shard_documents(corpus: str, corpus_digest: str, config: IngestConfig) -> int:
-    """Return the number of documents for the shards of a corpus; its digest has it looked into once a process.
-
-    Raises:
-        CorpusError: the corpus cannot be read.
-    """
+    """Return the number of documents for the shards of a corpus; its digest has it looked into once a process."""
     rows = read_corpus(corpus, replace(config, limit=min(_SAMPLED, config.limit or _SAMPLED)))
     texts = [row.text for row in rows if isinstance(row, Document)]
     if not texts:
         return config.shard_documents  # the build will say why there is nothing to cut
-    mean_bytes = sum(len(text.encode()) for text in texts) / len(texts)
-    documents = math.ceil(sum(file.stat().st_size for file in corpus_files(corpus)) / mean_bytes)
-    if len(texts) < _SAMPLED:
-        documents = len(texts)
-    mean_characters = sum(map(len, texts)) / len(texts)
-    return documents_per_shard(mean_characters, min(documents, config.limit or documents))
+    documents = len(texts)
+    if documents == _SAMPLED:
+        mean_bytes = sum(len(text.encode()) for text in texts) / documents
+        documents = math.ceil(sum(file.stat().st_size for file in corpus_files(corpus)) / mean_bytes)
+    return documents_per_shard(sum(map(len, texts)) / len(texts), min(documents, config.limit or documents))
 
 
 def documents_per_shard(mean_characters: float, documents: int) -> int:

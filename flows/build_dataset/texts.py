@@ -53,6 +53,6 @@ def texts_section(counts: TextCounts, texts: int) -> str:
         return ", ".join(f"{name} {100 * n / texts:.1f} %" for name, n in (*of.items(), ("others", others)) if n)
 
     rows = [(name, shares(counts[name])) for name in ("hosts", "languages")]
-    rows += [(f"texts with {_WITH[kind]}", f"{n:,}") for kind, n in counts["holding"].items()]
-    rows += [] if counts["holding"] else [(" and ".join(_WITH.values()), "masked")]
+    holding = [(f"texts with {_WITH[kind]}", f"{n:,}") for kind, n in counts["holding"].items()]
+    rows += holding or [(" and ".join(_WITH.values()), "masked")]
     return markdown_table(["", ""], rows) + f"\n\n{_NOTE}"

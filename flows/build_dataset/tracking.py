@@ -1,8 +1,4 @@
-"""One MLflow run for each record of a version of C*, with the warehouse's figures: thresholds, inputs, yields, calls.
-
-The build makes it at its end; if that fails, the first training on the version, whose run links to it. A version that
-is no longer current has only its card and its counts.
-"""
+"""One MLflow run for each record of a version of C*: the build makes it at its end, else the first training on it."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -37,10 +33,7 @@ _SQL = queries_beside(__file__)
 
 
 def try_to_track_build(store: Store, data: str, dataset: Dataset) -> Any:
-    """Return the `TrackedRun` of a version that a build has just recorded, made if it does not exist.
-
-    None: MLflow could not be reached, which is logged, or the data lies at a URL and none is named.
-    """
+    """Return the `TrackedRun` of a version, made if it does not exist; None if MLflow is unnamed or out of reach."""
     try:
         uri = tracking_uri(data)
     except UsageError:  # data at a URL, and no server named
@@ -86,13 +79,11 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
             links={"Its page in the viewer": version_page(label)},
         )
         with run:
-            metrics: dict[str, float] = {"examples": sum(f.rows for f in dataset.files)}
+            metrics: dict[str, float | None] = {"examples": sum(f.rows for f in dataset.files)}
             metrics |= {f"examples/{tool}": n for tool, n in dataset.counts.items()}
-            for one in record.found:
-                metrics[f"promised_rate/{one.tool}"] = one.promised
-                if one.at.rate is not None:
-                    metrics[f"estimated_rate/{one.tool}"] = one.at.rate
-            run.metrics(metrics)
+            metrics |= {f"promised_rate/{one.tool}": one.promised for one in record.found}
+            metrics |= {f"estimated_rate/{one.tool}": one.at.rate for one in record.found}
+            run.metrics({name: value for name, value in metrics.items() if value is not None})
             run.text(card_of(store, dataset), "card.md")
             if is_current:
                 with in_little_memory():
@@ -134,9 +125,9 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
     own = {stage.name for stage in BUILD_STAGES}  # an evaluation of the same folder has others
     balances = [b for b in found.balances if b.stage in own]
     metrics |= {f"kept/{b.stage}/{b.tool or 'all'}/{b.unit}": float(b.kept) for b in balances}
-    for cost in (row for row in rows_of(snapshot, _SQL["costs"]) if row["stage"] in own):
-        known = (name for name in ("seconds", "lm_tokens") if cost[name] is not None)
-        metrics |= {f"{name}/{cost['stage']}": cost[name] for name in known}
+    costs = [row for row in rows_of(snapshot, _SQL["costs"]) if row["stage"] in own]
+    for name in ("seconds", "lm_tokens"):
+        metrics |= {f"{name}/{row['stage']}": row[name] for row in costs if row[name] is not None}
     run.metrics(metrics)
     run.table([asdict(y) for y in found.yields], "tables/yields.json")
     run.table([asdict(one) for one in samples(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")

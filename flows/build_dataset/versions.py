@@ -1,7 +1,7 @@
 """Versions of C*: each has a name, a version derived from its content, and a card in Markdown that describes it.
 
-The same content can be made in several ways, with other thresholds or from another corpus. Each has a record,
-`datasets/<name>/<version>-<made>.json`, which is never overwritten; the card, `<version>.md`, is made from all of them.
+The same content can be made in several ways. Each has a record, `datasets/<name>/<version>-<made>.json`, which is never
+overwritten; the card, `<version>.md`, is made from all of them.
 """
 
 from collections import defaultdict
@@ -46,10 +46,7 @@ def write_version(
     licence: str = "",
     notes: str = "",
 ) -> Dataset:
-    """Record a version of C*, inside the run that assembled it.
-
-    `tau_f` are thresholds that are not the paper's; `snapshot` holds only this run (`ledger.own_snapshot()`).
-    """
+    """Record a version of C* in the run that assembled it; `tau_f` not the paper's, `snapshot` of this run alone."""
     files = tuple(file for done in assembled for file in done.files)
     run, mask_pii = ledger.run, bool(ledger.run.parameters.get("mask_pii"))
     sources = tuple((row["source"], row["documents"]) for row in rows_of(snapshot, _SOURCES_SQL))
@@ -79,15 +76,16 @@ def write_version(
 
 def check_replaced(store: Store, parameters: BuildParameters) -> None:
     """Refuse a build whose version would follow one of another corpus, or of more of its rows, under the same name."""
+    runs = () if parameters.replace else reversed(store.runs())
     begins = f"{parameters.dataset}/"
-    builds = [run for run in store.runs() if run.flow == "build-dataset" and run.dataset.startswith(begins)]
-    if parameters.replace or not builds:
+    last = next((run for run in runs if run.flow == "build-dataset" and run.dataset.startswith(begins)), None)
+    if last is None:
         return
-    corpus, limit = builds[-1].corpus, builds[-1].parameters.get("limit")
+    corpus, limit = last.corpus, last.parameters.get("limit")
     fewer = parameters.limit is not None and (limit is None or parameters.limit < limit)
     if _absolute(corpus) == _absolute(parameters.corpus) and not fewer:
         return
-    examples = sum(file.rows for dataset in store.datasets([builds[-1].dataset]) for file in dataset.files)
+    examples = sum(file.rows for dataset in store.datasets([last.dataset]) for file in dataset.files)
     raise UsageError(
         f"{parameters.dataset} in {store.root} is made of {_rows(corpus, limit)}, and {examples:,} of these texts hold "
         f"calls; one of {_rows(parameters.corpus, parameters.limit)} would take its place: add --replace or choose "
@@ -112,8 +110,7 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
                 missing[tool].append(commit.shard)
     lines = [
         f"- {tool}: annotated on {len(assembled) - len(shards):,} of {len(assembled):,} shards; not on "
-        + ", ".join(shards[:_MAX_SHARDS])
-        + (f" and {len(shards) - _MAX_SHARDS:,} more" if len(shards) > _MAX_SHARDS else "")
+        + ", ".join([*shards[:_MAX_SHARDS], *(["..."] if len(shards) > _MAX_SHARDS else [])])
         for tool, shards in missing.items()
     ]
     return "\n".join([_STOPPED_NOTE, "", *lines]) if lines else ""
@@ -122,10 +119,11 @@ def coverage_note(store: Store, assembled: Sequence[ShardResult]) -> str:
 def found_table(found: Sequence[FoundThreshold]) -> ResultTable:
     """Return the thresholds that were found for promised rates, with what is estimated at them."""
     notes = dict.fromkeys(f"* {one.tool}: {REASONS[one.reason]}" for one in found if one.reason)
-    rows = []
-    for one in found:
-        tau_f, calls = f"{one.tau_f:g}{'*' if one.reason else ''}", f"{one.at.calls:,} of {one.at.of_calls:,}"
-        rows.append((one.tool, f"{one.promised:g}", tau_f, one.at.said(), calls))
+    thresholds = (f"{one.tau_f:g}{'*' if one.reason else ''}" for one in found)
+    rows = (
+        (one.tool, f"{one.promised:g}", tau_f, one.at.said(), f"{one.at.calls:,} of {one.at.of_calls:,}")
+        for one, tau_f in zip(found, thresholds, strict=True)
+    )
     legend = (
         "Found by decoys: the estimated rate of false discoveries is that of wrong responses passing as decoys do, "
         "with its 95 % interval."
@@ -160,9 +158,8 @@ def examples_table(dataset: Dataset) -> str:
     """Return examples by tool, at its own threshold and at some others, in Markdown."""
     thresholds = sorted({tau for _, tau, _ in dataset.yields})
     by_tool = {(tool, tau): examples for tool, tau, examples in dataset.yields}
-    counts = {
-        tool: (dataset.counts.get(tool, 0), *(by_tool.get((tool, tau), 0) for tau in thresholds))
-        for tool in dataset.thresholds
-    }
-    rows = [(tool, f"{dataset.thresholds[tool]:g}", *(f"{n:,}" for n in found)) for tool, found in counts.items()]
+    rows = []
+    for tool, tau_f in dataset.thresholds.items():
+        counts = (dataset.counts.get(tool, 0), *(by_tool.get((tool, tau), 0) for tau in thresholds))
+        rows.append((tool, f"{tau_f:g}", *(f"{n:,}" for n in counts)))
     return markdown_table(["tool", "tau_f", "examples", *(f"examples at {tau:g}" for tau in thresholds)], rows)

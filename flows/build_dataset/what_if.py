@@ -1,7 +1,4 @@
-"""A new version of C*, assembled with other thresholds from stored scores, and thresholds found from them.
-
-No model is loaded. A new version is assembled by the build's own stage, in a run that lists the commits it uses.
-"""
+"""A new version of C*, assembled by the build's own stage from stored scores with other thresholds, and these found."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,8 +27,6 @@ from warehouse.queries.calls import WIDTH, Link, Sample
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores
-
-__all__ = ["compare_by_shard", "materialise", "thresholds_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +83,13 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     except StoreError as exc:
         raise UsageError(f"--materialise: {exc}") from exc
     base = _read_base_run(store, query.stored)
-    thresholds = {
-        **query.stored.assembled.get("tau_f", {}),
-        **{tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]},
-    }
+    others = {tool: tau for tool, tau in query.after.tau_f.items() if tau != query.before.tau_f[tool]}
+    thresholds = {**query.stored.assembled.get("tau_f", {}), **others}
     positions = {"top_k": dict(query.after.top_k), "tau_s": dict(query.after.tau_s)}
-    record = base.record.assembled_anew(
-        query.marks,
-        dataset=name,
-        tau_f=thresholds,
-        narrowing=positions,
-        keep_repeats=sorted(query.after.keep_repeats),
-    )
-    run = Run(
-        run_id=new_run_id(),
-        flow=WHAT_IF,
-        started=now(),
-        finished=None,
-        state="running",
-        parameters=dict(record.parameters),
-        corpus=base.run.corpus,
-        model=base.run.model,
-    )
+    changes = {"dataset": name, "tau_f": thresholds, "narrowing": positions}
+    record = base.record.assembled_anew(query.marks, **changes, keep_repeats=sorted(query.after.keep_repeats))
+    about = (dict(record.parameters), base.run.corpus, base.run.model)
+    run = Run(new_run_id(), WHAT_IF, now(), None, "running", *about)
     assembly = _assembly(store, query, base, after=True, run_id=run.run_id)
     assembly = replace(
         assembly,

@@ -13,10 +13,7 @@ from warehouse.queries import rows_of
 from warehouse.queries.builds import coverage
 from warehouse.what_if import StoredScores, stored_scores
 
-__all__ = ["WhatIfQuery", "ask"]
-
 _UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
-_SHORT = {"top_k": "k", "tau_s": "tau_s"}
 _MARK_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
 
 Number = TypeVar("Number", int, float)
@@ -105,21 +102,18 @@ def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
 def _narrowed(
     before: Mapping[str, Any], given: Mapping[str, Any], sampled: Mapping[str, Any], name: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Return limits by tool with the given ones; one that excludes no sampled position is none.
-
-    A limit that would add positions to the sampled ones gets a note.
-    """
-    limits = dict(before)
+    """Return limits by tool with the given ones; one that excludes no sampled position is none, and may get a note."""
+    limits = {**before, **given}
     for tool, limit in given.items():
         was = sampled[tool][name]
-        excludes, adds = (limit < was, limit > was) if name == "top_k" else (limit > was, limit < was)
-        limits = {**limits, tool: limit} if excludes else {key: one for key, one in limits.items() if key != tool}
-        if adds:
-            option = f"--{name.replace('_', '-')} {limit:g}"
-            notes.append(
-                f"{tool} was sampled with {_SHORT[name]} = {was:g}: what {option} would add cannot be known from the "
-                f"stored scores; toolformer build {option} finds out"
-            )
+        if limit == was or (limit > was) == (name == "top_k"):
+            del limits[tool]
+            if limit != was:
+                option = f"--{name.replace('_', '-')} {limit:g}"
+                notes.append(
+                    f"{tool} was sampled with {name.removeprefix('top_')} = {was:g}: what {option} would add cannot be "
+                    f"known from the stored scores; toolformer build {option} finds out"
+                )
     return limits
 
 

@@ -1,7 +1,6 @@
 """The certificate of an accuracy: how many of a benchmark's items stand in the texts that a model was finetuned on.
 
-They are looked for in the stored texts of the training's dataset version, without their calls; a base model's texts are
-not known. Certificates are records of the warehouse, where the next run, the cards and the reports find them.
+These are the stored texts of the training's dataset version, without their calls; a base model's are not known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,9 +21,6 @@ from toolformer_core.records import digest_of
 from warehouse.errors import WarehouseError
 from warehouse.records import Certificate, certificates
 from warehouse.store import Store
-
-_COLUMNS = ("task", "arm", "k", "items", "right, %", "known", "right without, %")
-_SHARES = ("accuracy", "accuracy_unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +58,14 @@ def certificate_table(rows: Iterable[Mapping[str, Any]]) -> ResultTable:
     """Return accuracies with their certificates, where they have one, as cards show them."""
 
     def cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-        known = row["known"] if row["known"] is None or isinstance(row["known"], int) else len(row["known"])
-        right, without = (None if row[name] is None else f"{100 * row[name]:.1f}" for name in _SHARES)
+        known = row["known"] if isinstance(row["known"], int | None) else len(row["known"])
+        right, without = (None if share is None else f"{100 * share:.1f}" for share in map(row.get, shares))
         return row["task"], row["arm"], row["k"], row["items"], right, known, without
 
+    shares = ("accuracy", "accuracy_unknown")
+    columns = ("task", "arm", "k", "items", "right, %", "known", "right without, %")
     note = f"Known are items that share {NGRAM} words in a row with a text that the model was trained on."
-    return ResultTable("", "Evaluations", _COLUMNS, tuple(map(cells, rows)), notes=(note,))
+    return ResultTable("", "Evaluations", columns, tuple(map(cells, rows)), notes=(note,))
 
 
 def known_by_evaluation(
@@ -78,19 +76,18 @@ def known_by_evaluation(
     Evaluations of models that were not finetuned, or whose dataset is not in the store or not whole, are left out.
     """
     benchmark = digest_of("items", *(file.digest for file in read.files))
-    known = {
-        (f"{one.dataset}@{one.version}", one.benchmark, one.ngram): frozenset(one.known) for one in certificates(store)
+    known: dict[str, frozenset[str] | None] = {
+        f"{one.dataset}@{one.version}": frozenset(one.known)
+        for one in certificates(store)
+        if (one.benchmark, one.ngram) == (benchmark, NGRAM)
     }
     out: dict[Evaluation, KnownItems] = {}
     for evaluation in evaluations:
-        training = finished_finetune(Path(evaluation.model).parent)
-        if training is None:
-            continue
-        key = training.dataset, benchmark, NGRAM
-        if key not in known and (ids := _known(store, task, read, training.dataset)) is not None:
-            known[key] = ids
-        if key in known:
-            out[evaluation] = KnownItems(task.name, training.dataset, benchmark, known[key])
+        if (training := finished_finetune(Path(evaluation.model).parent)) is not None:
+            if training.dataset not in known:
+                known[training.dataset] = _known(store, task, read, training.dataset)
+            if (ids := known[training.dataset]) is not None:
+                out[evaluation] = KnownItems(task.name, training.dataset, benchmark, ids)
     return out
 
 

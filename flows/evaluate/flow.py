@@ -1,14 +1,12 @@
-"""The flow `evaluate`: a benchmark put to a model's arms, with tools and without, sharded and resumable.
+"""The flow `evaluate`: every arm of a model, at every k, answers all items of a benchmark, a group of shards as a task.
 
-Every arm at every k answers all items, a group of shards as a task. Predictions stand in the warehouse, figures and
-plots in one MLflow run.
+Predictions stand in the warehouse, figures and plots in one MLflow run.
 """
 
 import time
 from collections.abc import Sequence
 
 from prefect import flow
-from prefect.futures import PrefectFuture
 
 from flows.build_dataset.versions import write_card
 from flows.evaluate.certificate import known_by_evaluation
@@ -21,7 +19,7 @@ from flows.runtime.artifacts import embedded_picture, publish_link, publish_summ
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
 from flows.runtime.running import begin_flow, running
-from flows.runtime.stage_tasks import GroupResult, finished_shards, results_of, run_source, submit_for_run
+from flows.runtime.stage_tasks import Futures, finished_shards, results_of, run_source, submit_for_run
 from tasks.settings import shown_url
 from tasks.shards.run_shard import ShardResult, on_shard_done
 from tasks.specs.evaluation_spec import ArmRun, Evaluation
@@ -33,8 +31,6 @@ from toolformer_core.evaluate.items import Rule
 from warehouse.queries.evaluations import accuracies
 from warehouse.records import Certificate, write_certificate
 from warehouse.store import Store
-
-__all__ = ["evaluate", "run_evaluate"]
 
 
 @flow(name="evaluate", flow_run_name=run_name_from("evaluate {task} with {model}"))
@@ -50,8 +46,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         read, done = _run_stages(plan, ledger)
         arms, perplexities = _found(plan, store, read, done)
         _certify(store, [arm.certificate for arm in arms if arm.certificate is not None])
-    snapshot = ledger.snapshot
-    run = track(plan, parameters, read, arms, perplexities, accuracies(snapshot, plan.task.name))
+    run = track(plan, parameters, read, arms, perplexities, accuracies(ledger.snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=plan.benchmark.run_id,
         task=plan.task.name,
@@ -62,7 +57,7 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         arms=tuple(arms),
         perplexities=tuple(perplexities),
         paper=_paper(plan),
-        snapshot=str(snapshot),
+        snapshot=str(ledger.snapshot),
         tracking=shown_url(plan.tracking),
         mlflow_run=run.run_id,
         runs_view=run.runs_view,
@@ -87,7 +82,7 @@ def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict
     stage = PERPLEXITY_STAGE if plan.task.rule is Rule.PERPLEXITY else EVALUATE
     ledger.expect(stage.name, len(shards) * len(plan.evaluations))
     groups = cut_evenly(shards, tasks_at_most() // len(plan.evaluations))
-    futures: dict[Evaluation, list[PrefectFuture[GroupResult]]] = {}
+    futures: dict[Evaluation, Futures] = {}
     with on_shard_done(ledger.note):
         for evaluation in plan.evaluations:
             about = f"{benchmark.task} {evaluation.arm} k={evaluation.k}" if stage is EVALUATE else evaluation.arm
@@ -108,18 +103,16 @@ def _found(
 
 
 def _certify(store: Store, found: Sequence[Certificate]) -> None:
+    datasets = {(one.name, one.version): one for one in store.datasets()}
     for one in found:
         write_certificate(store, one)
-    certified = {(one.dataset, one.version) for one in found}
-    for dataset in {(one.name, one.version): one for one in store.datasets()}.values():
-        if (dataset.name, dataset.version) in certified:
-            write_card(store, dataset)
+    for key in datasets.keys() & {(one.dataset, one.version) for one in found}:
+        write_card(store, datasets[key])
 
 
 def _paper(plan: EvaluationPlan) -> dict[str, float]:
-    if plan.task.rule is Rule.PERPLEXITY:
-        return dict(PERPLEXITY.get(measured_text(plan.task.name, plan.benchmark.source), {}))
-    return dict(plan.task.figures)
+    text = measured_text(plan.task.name, plan.benchmark.source)
+    return dict(PERPLEXITY.get(text, {}) if plan.task.rule is Rule.PERPLEXITY else plan.task.figures)
 
 
 def run_evaluate(parameters: EvaluateParameters, runner: str | None = None) -> EvaluateResult:

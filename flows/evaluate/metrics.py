@@ -89,7 +89,7 @@ def arm_figures(
     names: Mapping[Evaluation, str],
     *,
     word_problems: bool = False,
-    known: Mapping[Evaluation, KnownItems] | None = None,
+    known: Mapping[Evaluation, KnownItems],
 ) -> list[ArmFigures]:
     """Return the figures of every evaluation, in the order given."""
     columns = [*_COLUMNS, *(_PROBLEM if word_problems else [])]
@@ -97,10 +97,8 @@ def arm_figures(
     right = {evaluation: {row["item_id"]: row["correct"] for row in rows} for evaluation, rows in rows_of.items()}
 
     def comparison(evaluation: Evaluation, arm: str) -> Comparison | None:
-        other = next((candidate for candidate in right if candidate.arm == arm), None)
-        if other is None or other is evaluation or not right[evaluation]:
-            return None
-        return compare(right[evaluation], right[other])
+        other = next((right[one] for one in right if one.arm == arm and one != evaluation), None)
+        return compare(right[evaluation], other) if right[evaluation] and other is not None else None
 
     out = []
     for evaluation, rows in rows_of.items():
@@ -110,14 +108,18 @@ def arm_figures(
             for row, own in zip(rows, calls, strict=True)
         ]
         problems = [
-            WordProblem(row["prompt"], row["answers"][0], _calculations(own))
+            WordProblem(
+                row["prompt"],
+                row["answers"][0],
+                tuple((call["input"], call["response"] or "") for call in own if call["tool"] == "calculator"),
+            )
             for row, own in zip(rows, calls, strict=True)
             if word_problems
         ]
         split = call_split(items)
         overall, with_calls = split.all, evaluation.arm in ("toolformer", TRIGGER_ARM)
         per_item = sum(map(len, calls)) / len(rows) if rows else math.nan
-        one = (known or {}).get(evaluation)
+        one = known.get(evaluation)
         certificate = None if one is None else certificate_of(names[evaluation], evaluation, right[evaluation], one)
         out.append(
             ArmFigures(
@@ -149,10 +151,6 @@ def arm_figures(
 
 def _of_several(evaluation: Evaluation) -> list[str]:
     return ["calls"] if evaluation.max_calls > 1 else []
-
-
-def _calculations(calls: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    return tuple((call["input"], call["response"] or "") for call in calls if call["tool"] == "calculator")
 
 
 def _calls(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -188,12 +186,9 @@ def row_of(figures: ArmFigures | ArmPerplexity) -> dict[str, Any]:
     row = {name: getattr(figures, name) for name in _ARM_ROW}
     row["p_versus_base"] = figures.versus_base.p if figures.versus_base else None
     row["p_versus_disabled"] = figures.versus_disabled.p if figures.versus_disabled else None
-    if figures.calls_per_item is not None:
-        row["calls_per_item"] = figures.calls_per_item
-    if figures.operands is not None:
-        row["random_operands"] = figures.operands.value
-    if figures.right_calls is not None:
-        row["right_calls"] = figures.right_calls
+    random = figures.operands.value if figures.operands is not None else None
+    of_some = {"calls_per_item": figures.calls_per_item, "random_operands": random, "right_calls": figures.right_calls}
+    row |= {name: value for name, value in of_some.items() if value is not None}
     if (one := figures.certificate) is not None:
         row |= {"known": len(one.known), "accuracy_unknown": one.accuracy_unknown}
     return row | {f"calls_{tool}": rate for tool, rate in figures.rates.items()}
@@ -222,14 +217,12 @@ def table_of(result: EvaluateResult) -> ResultTable:
                 f"{100 * arm.operands.value:.1f} % ({100 * arm.operands.low:.1f}-{100 * arm.operands.high:.1f}); its "
                 f"calls give the answer in {100 * (arm.right_calls or 0):.1f} % of the items with one"
             )
-    notes += [
-        f"{_label(arm)}: {certificate_text(arm.certificate)}" for arm in result.arms if arm.certificate is not None
-    ]
+        if arm.certificate is not None:
+            notes.append(f"{_label(arm)}: {certificate_text(arm.certificate)}")
     if failed := max((arm.failed for arm in result.arms), default=0):
         notes.append(f"{failed} items do not fit into the model's context; they count as wrong.")
     rows = tuple(_arm_row(arm, several) for arm in result.arms)
-    title = f"{title}: percent right of {result.items:,} items"
-    return ResultTable("", title, columns, rows, notes=tuple(notes))
+    return ResultTable("", f"{title}: percent right of {result.items:,} items", columns, rows, notes=tuple(notes))
 
 
 def _label(arm: ArmFigures) -> str:

@@ -9,8 +9,6 @@ from flows.forms import fields
 from flows.forms.calls import Trigger
 from toolformer_core.config import TOOL_NAMES
 
-__all__ = ["EvaluateParameters"]
-
 _TOOLS = fields.Option("Tools")
 _RUNNING = fields.Option("Running")
 

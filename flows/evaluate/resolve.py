@@ -43,16 +43,12 @@ def finished_trainings(store: Store) -> list[FinishedTraining]:
 def choose_arms(
     p: EvaluateParameters, store: Store, models: Mapping[str, str], *, with_tools: bool
 ) -> list[tuple[str, int]]:
-    """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools.
-
-    Without `arms`, every arm whose model is among `models` is chosen, the one with thresholds only if they are given.
-    """
-    wanted = [arm.strip().lower() for arm in p.arms]
-    for arm in wanted:
+    """Return the arms with their k, grouped by model; an arm with tools at k = 0 becomes the arm without tools."""
+    chosen = {arm.strip().lower() for arm in p.arms}
+    for arm in sorted(chosen):
         if arm not in ARMS:
             raise UnknownNameError("arm", arm, ARMS)
-        if ARMS[arm][0] not in models:
-            which = ARMS[arm][0]
+        if (which := ARMS[arm][0]) not in models:
             others = ", ".join(sorted({one.base for one in finished_trainings(store) if one.arm == which}))
             there = f" (there are trainings of: {others})" if others else ""
             raise UsageError(
@@ -62,9 +58,7 @@ def choose_arms(
             )
     if not p.k or min(p.k) < 0:
         raise UsageError(f"--k: give figures of at least 0, e.g. 0,1,3,10 (got {p.k})")
-    ks = sorted(set(p.k))
-    chosen = set(wanted)
-    if not wanted:
+    if not chosen:
         chosen = {arm for arm, (which, _) in ARMS.items() if which in models and (arm != TRIGGER_ARM or p.trigger)}
     if p.trigger and TRIGGER_ARM not in chosen:
         raise UsageError(f"--trigger has no effect without the arm {TRIGGER_ARM}, which needs a finetuned model")
@@ -75,23 +69,20 @@ def choose_arms(
         if not on:
             out.add((arm, 0))
         elif with_tools:
-            out |= {(arm, k) if k else (off, 0) for k in ks}
+            out |= {(arm, k) if k else (off, 0) for k in p.k}
     if not out:
         raise UsageError(f"{p.task} is evaluated without tools; name an arm without: base, cc, toolformer-disabled")
     order = ("base", "base+tools", "cc", "toolformer-disabled", "toolformer", TRIGGER_ARM)
     return sorted(out, key=lambda one: (order.index(one[0]), one[1]))
 
 
-_FOLDER_SEED = 0  # of a folder's items, so that all of its files have their part
-
-
 def resolve(p: EvaluateParameters) -> EvaluationPlan:
     """Look up every name, compute every digest, and fill in every setting; a UsageError says what is wrong."""
     task = task_named(p.task)
     path = Path(p.path).expanduser().absolute() if p.path else None
-    of_folder = path is not None and path.is_dir() and task.rule is not Rule.PERPLEXITY
-    store = Store(p.data)
-    scale = 8 if task.rule is Rule.PERPLEXITY else 1  # texts are long
+    measured = task.rule is Rule.PERPLEXITY
+    # of a folder a sample is the default, so that all of its files have their part
+    seed = 0 if p.seed is None and path is not None and path.is_dir() and not measured else p.seed
     benchmark = Benchmark(
         run_id=new_run_id(),
         data=absolute_data(p.data),
@@ -99,10 +90,10 @@ def resolve(p: EvaluateParameters) -> EvaluationPlan:
         path=str(path) if path else None,
         digest=source_digest(task, path),
         limit=p.limit,
-        shard_items=max(1, p.shard_items // scale),
-        seed=None if p.limit is None else _FOLDER_SEED if of_folder and p.seed is None else p.seed,
+        shard_items=max(1, p.shard_items // 8) if measured else p.shard_items,  # texts are long
+        seed=None if p.limit is None else seed,
     )
-    return EvaluationPlan(task, benchmark, tuple(_evaluations(p, task, store)), tracking_uri(p.data))
+    return EvaluationPlan(task, benchmark, tuple(_evaluations(p, task, Store(p.data))), tracking_uri(p.data))
 
 
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
@@ -117,8 +108,7 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
     for name in set(models.values()):
         check_model(name)
     chosen = choose_arms(p, store, models, with_tools=bool(offered) and not measured)
-    on = any(k for _, k in chosen)
-    digests = {key: tools[key].fingerprint for key in offered} if on else {}
+    tool_digests = tuple((key, tools[key].fingerprint) for key in offered) if any(k for _, k in chosen) else ()
     model_digests = {which: digest if name == base else model_digest(name) for which, name in models.items()}
     trigger: Mapping[str, float] = {}
     if any(arm == TRIGGER_ARM for arm, _ in chosen):
@@ -134,7 +124,7 @@ def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evalua
             base=models["base"],
             base_digest=model_digests["base"],
             offered=offered if k else (),
-            tool_digests=tuple(digests.items()) if k else (),
+            tool_digests=tool_digests if k else (),
             tool_settings=settings if k else ToolSettings(),
             max_new_tokens=length,
             max_calls=p.max_calls if k else 1,

@@ -1,8 +1,7 @@
 """The paper's Tables 2 to 10, §4.2's shares of calls and the data of Figure 4, from the snapshot, beside the paper's.
 
-Figures are those of the newest completed evaluation of each arm and k. A cell that nobody has measured is None ("-" in
-print), and its table names the commands that would measure it. A task's column (in Table 9, a group of rows) holds
-figures on the same number of items of the same file alone.
+Figures are those of the newest completed evaluation of each arm and k, in a task's column (in Table 9, a group of rows)
+on the same number of items of the same file alone. A cell that nobody has measured is None.
 """
 
 import shlex
@@ -14,18 +13,7 @@ from typing import Any
 from flows.report.judging import judge
 from flows.report.tables import Cell, ResultTable, percent
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.evaluate.figures import (
-    CALL_RATES,
-    DECODING,
-    EXAMPLES_BY_THRESHOLD,
-    GAINS,
-    GROUPS,
-    MODEL_SIZES,
-    PERPLEXITY,
-    TABLES,
-    TOOLS_PAY_FROM,
-    measured_text,
-)
+from toolformer_core.evaluate import figures
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
 from warehouse.marks import CallIdentity, Mark, standing
@@ -103,9 +91,8 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Ite
     # as in the paper, of one call per item
     accuracy = [r for r in accuracies(published) if r["max_calls"] == 1] if published else []
     perplexity = perplexities(published) if published else []
-    model_rows = _rows_of_model(model, [*accuracy, *perplexity])
-    base = model_rows[-1]["base"] if model_rows else (model or "embedded")
-    digest = model_rows[-1]["base_digest"] if model_rows else ""
+    last = _last_of_model(model, [*accuracy, *perplexity])
+    base, digest = (last["base"], last["base_digest"]) if last else (model or "embedded", "")
     model_accuracy = [r for r in accuracy if r["base_digest"] == digest]
     item_sets: dict[tuple[str, _ItemSet], dict[tuple[str, int], dict[str, Any]]] = {}
     for r in model_accuracy:
@@ -121,7 +108,7 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Ite
     )
     return [
         _table_2(published, measured),
-        *(_accuracy_table(number, measured) for number in sorted(TABLES)),
+        *(_accuracy_table(number, measured) for number in sorted(figures.TABLES)),
         _call_rates(published, measured),
         _table_8(measured),
         _table_9(measured),
@@ -140,16 +127,13 @@ def _on_latest_item_sets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     return [r for r in rows if _item_set(r) == latest[r["base_digest"], r["task"]]]
 
 
-def _rows_of_model(model: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = sorted(rows, key=lambda r: (r["run_number"], r["evaluated"]))
-    if model is None:
-        return rows
-    names = {model, str(Path(model).expanduser().absolute())}
-    model_rows = [r for r in rows if r["base"] in names]
-    if not model_rows and rows:
+def _last_of_model(model: str | None, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    names = {r["base"] for r in rows} if model is None else {model, str(Path(model).expanduser().absolute())}
+    last = max((r for r in rows if r["base"] in names), key=lambda r: (r["run_number"], r["evaluated"]), default=None)
+    if last is None and rows:
         known = ", ".join(sorted({r["base"] for r in rows}))
         raise SnapshotError(f"nothing has been evaluated for the base model {model!r}; there is: {known}")
-    return model_rows
+    return last
 
 
 def _has_gaps(rows: Sequence[Sequence[Cell]], columns: Iterable[int]) -> bool:
@@ -166,14 +150,14 @@ def _table_2(snapshot: Path | None, measured: _Measured) -> ResultTable:
     columns = ("tool", *(name for tau in taus for name in (f"tau_f {tau}", "paper")))
     rows = tuple(
         (tool, *(cell for tau in taus for cell in (examples.get((tool, tau)), paper[tau])))
-        for tool, paper in EXAMPLES_BY_THRESHOLD.items()
+        for tool, paper in figures.EXAMPLES_BY_THRESHOLD.items()
     )
     missing = (_build_command(measured),) if _has_gaps(rows, (1, 3, 5)) else ()
     return ResultTable("Table 2", _TITLES[2], columns, rows, missing)
 
 
 def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
-    paper = TABLES[number]
+    paper = figures.TABLES[number]
 
     def row(name: str, ours: Mapping[str, Mapping[str, Any] | None], model: str) -> tuple[Cell, ...]:
         pairs = ((ours.get(task), paper[task].get(model)) for task in paper)
@@ -190,10 +174,8 @@ def _accuracy_table(number: int, measured: _Measured) -> ResultTable:
             missing.append(measured.command(task, *(["--arms", ",".join(arms)] if len(arms) < len(_ROWS) else [])))
     # without the words that the table's title holds
     titles = [task_named(task).title.removeprefix("LAMA ").removeprefix("MLQA ") for task in paper]
-    shown = {
-        (task, arm, k): r for (task, arm, k), r in measured.accuracy.items() if task in paper and (arm, k) in _ROWS
-    }
-    notes = [_describe_items(r) for r in shown.values()]
+    shown = ((task, arm, k) for task, arm, k in measured.accuracy if task in paper and (arm, k) in _ROWS)
+    notes = [_describe_items(measured.accuracy[key]) for key in shown]
     sets = {(task, _item_set(r)) for (task, _, _), r in measured.accuracy.items()}
     notes += [
         f"{_describe_items(r)}, measured before: not shown"
@@ -215,13 +197,13 @@ def _describe_items(row: Mapping[str, Any]) -> str:
 def _call_rates(snapshot: Path | None, measured: _Measured) -> ResultTable:
     counts = call_counts(snapshot) if snapshot else {}
     rows: list[tuple[Cell, ...]] = []
-    for name, paper in CALL_RATES.items():
-        tasks = list(TABLES[GROUPS[name]]) if name in GROUPS else [name]
+    for name, paper in figures.CALL_RATES.items():
+        tasks = list(figures.TABLES[figures.GROUPS[name]]) if name in figures.GROUPS else [name]
         ours = [r for task in tasks if (r := measured.accuracy.get((task, "toolformer", _K)))]
         items, called = sum(r["items"] for r in ours), sum(r["called"] for r in ours)
         number = {tool: sum(counts.get((r["evaluation"], tool), 0) for r in ours) for tool in TOOL_NAMES}
         number |= {"other": called - sum(number[tool] for tool in paper if tool in number), "none": items - called}
-        title = name if name in GROUPS else task_named(name).title
+        title = name if name in figures.GROUPS else task_named(name).title
         measured_all = len(ours) == len(tasks)
         rows += [(title, tool, percent(number[tool] / items) if measured_all else None, paper[tool]) for tool in paper]
     missing = ("run the arm toolformer of the missing tasks of Tables 3 to 7",) if _has_gaps(rows, (2,)) else ()
@@ -236,38 +218,34 @@ def _table_8(measured: _Measured) -> ResultTable:
     for r in measured.perplexity:
         name = r["source"] or "the hub's"
         ours.setdefault(name, {})[r["arm"]] = r["perplexity"]
-        texts[name] = texts.get(name) or measured_text(r["task"], r["source"] or "")
+        texts[name] = texts.get(name) or figures.measured_text(r["task"], r["source"] or "")
+    for text in figures.PERPLEXITY:
+        if text not in texts.values():
+            ours[text], texts[text] = {}, text
     rows: list[tuple[Cell, ...]] = []
     for row_name, by_arm in ours.items():
-        paper = PERPLEXITY.get(texts[row_name], {})
+        paper = figures.PERPLEXITY.get(texts[row_name], {})
         rows.append((row_name, *(cell for arm, name in arms.items() for cell in (by_arm.get(arm), paper.get(name)))))
-    for text, paper in PERPLEXITY.items():
-        if text not in texts.values():
-            rows.append((text, *(cell for name in arms.values() for cell in (None, paper[name]))))
     missing = (measured.command("wikitext"),) if _has_gaps(rows, (1, 3, 5)) else ()
     columns = ("text", *(name for arm in arms for name in (arm, "paper")))
     return ResultTable("Table 8", _TITLES[8], columns, tuple(rows), missing)
 
 
 def _table_9(measured: _Measured) -> ResultTable:
-    """Return Table 9: the arm toolformer by k, a group of rows for each item set; k = 0 is the same model disabled.
-
-    The paper's two tasks come first, then all others that were run.
-    """
-    tasks = dict.fromkeys([*DECODING, *(task for task, _ in measured.item_sets)])
+    """Return Table 9: the arm toolformer by k, a group of rows for each item set; k = 0 is the same model disabled."""
+    tasks = dict.fromkeys([*figures.DECODING, *(task for task, _ in measured.item_sets)])
     by_task = {task: _rows_by_k(measured, task) for task in tasks}
-    by_task = {task: groups for task, groups in by_task.items() if groups or task in DECODING}
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for task, groups in by_task.items():
-        for by_k in groups or [{}]:
+        for by_k in groups or ([{}] if task in figures.DECODING else []):
             items = next((_describe_items(r) for r in by_k.values()), "")
             name = task_named(task).title if len(groups) < 2 else items
             notes += [items] if items else []
-            rows += _decoding_rows(name, by_k, DECODING.get(task, {}))
+            rows += _decoding_rows(name, by_k, figures.DECODING.get(task, {}))
     missing = [
         measured.command(task, "--k", "0,1,3,10", "--arms", "toolformer")
-        for task in DECODING
+        for task in figures.DECODING
         if not any(by_k.keys() >= {0, 1, 3, 10} for by_k in by_task[task])
     ]
     columns = ("task", "k", "all", "paper", "AC", "paper", "NC", "paper", "calls", "paper")
@@ -280,17 +258,17 @@ def _rows_by_k(measured: _Measured, task: str) -> list[dict[int, dict[str, Any]]
     return [
         {k: row for (arm, k), row in by_arm.items() if arm == ("toolformer" if k else "toolformer-disabled")}
         for by_arm in groups
-        if any(arm == "toolformer" or (arm == "toolformer-disabled" and task in DECODING) for arm, _ in by_arm)
+        if any(arm == "toolformer" or (arm == "toolformer-disabled" and task in figures.DECODING) for arm, _ in by_arm)
     ]
 
 
 def _decoding_rows(
     name: str, by_k: Mapping[int, Mapping[str, Any]], paper: Mapping[int, tuple[float | None, ...]]
 ) -> list[tuple[Cell, ...]]:
-    figures = ("accuracy", "accuracy_called", "accuracy_uncalled", "call_rate")
+    shares = ("accuracy", "accuracy_called", "accuracy_uncalled", "call_rate")
     rows: list[tuple[Cell, ...]] = []
     for k in sorted({0, 1, 3, 10, *by_k}):
-        ours = (percent(by_k.get(k, {}).get(figure)) for figure in figures)
+        ours = (percent(by_k.get(k, {}).get(share)) for share in shares)
         pairs = zip(ours, paper.get(k, (None,) * 4), strict=True)
         rows.append((name, k, *(cell for pair in pairs for cell in pair)))
     return rows
@@ -299,7 +277,7 @@ def _decoding_rows(
 def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark]) -> ResultTable:
     verdicts = standing(marks)
     rows: list[tuple[Cell, ...]] = []
-    for tool, gain in GAINS:
+    for tool, gain in figures.GAINS:
         nearest = nearest_call(snapshot, tool, gain) if snapshot else None
         ours: tuple[Cell, ...] = (None, None, None)
         if nearest is not None:
@@ -317,22 +295,18 @@ def _figure_4(measured: _Measured) -> ResultTable:
     newest = {(r["parameters"], r["task"], r["arm"], r["k"]): r for r in _on_latest_item_sets(measured.sizes)}
 
     def mean(size: int, number: int, arm: str, k: int) -> Cell:
-        rows = [newest.get((size, task, arm, k)) for task in TABLES[number]]
-        measured_rows = [r for r in rows if r is not None]
-        if len(measured_rows) < len(rows):
-            return None
-        total: float = sum(r["accuracy"] for r in measured_rows)
-        return 100 * total / len(rows)
+        tasks = figures.TABLES[number]
+        right: list[float] = [newest[key]["accuracy"] for task in tasks if (key := (size, task, arm, k)) in newest]
+        return 100 * sum(right) / len(right) if len(right) == len(tasks) else None
 
     sizes = sorted({r["parameters"] for r in measured.sizes})
     arms = (("toolformer", _K), ("toolformer-disabled", 0), ("base", 0))
-    rows = tuple((size, *(mean(size, n, *arm) for n in GROUPS.values() for arm in arms)) for size in sizes)
-    names = ("on", "off", "base")
-    columns = ("parameters", *(f"{group} {name}" for group in GROUPS for name in names))
-    paper_sizes = ", ".join(f"{n / 1e6:,.0f} M" for n in MODEL_SIZES)
+    rows = tuple((size, *(mean(size, n, *arm) for n in figures.GROUPS.values() for arm in arms)) for size in sizes)
+    columns = ("parameters", *(f"{group} {name}" for group in figures.GROUPS for name in ("on", "off", "base")))
+    paper_sizes = ", ".join(f"{n / 1e6:,.0f} M" for n in figures.MODEL_SIZES)
     note = (
         f"the paper's sizes: {paper_sizes}; it gives its points in a picture only, and says that tools start to help "
-        f"at about {TOOLS_PAY_FROM / 1e6:,.0f} M"
+        f"at about {figures.TOOLS_PAY_FROM / 1e6:,.0f} M"
     )
     has_gaps = _has_gaps(rows or [(None,) * len(columns)], range(1, len(columns)))
     missing = ("run the missing tasks of Tables 3 to 5 with models of several sizes",) if has_gaps else ()

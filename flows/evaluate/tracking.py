@@ -1,7 +1,4 @@
-"""One MLflow run per evaluation: figures with k as the step, tables, plots, and the benchmark with its digest.
-
-It is created after all items have been answered, so a killed evaluation leaves no run.
-"""
+"""One MLflow run per evaluation, made once all items are answered: figures with k as the step, tables, plots."""
 
 import math
 from collections import defaultdict

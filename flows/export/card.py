@@ -1,8 +1,4 @@
-"""The card and the manifest of an export, for people and for programs.
-
-The card is a README of the Hugging Face hub: a YAML header, what was exported, and the dataset's own card. Neither says
-when the export was made, so that the same export gives the same bytes.
-"""
+"""The card and the manifest of an export; neither says when it was made, so that it gives the same bytes again."""
 
 import hashlib
 import json
@@ -17,6 +13,7 @@ import yaml
 
 from flows.export.settings import ExportSettings
 from flows.report.markdown import rendered
+from flows.report.tables import counted
 from toolformer_core import __version__
 from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.lm.reference import EMBEDDED
@@ -51,11 +48,6 @@ class Written:
     counts: Counter[str] = field(default_factory=Counter)  # what is trained and what is masked
     calls: Counter[str] = field(default_factory=Counter)  # by tool, in the rows
 
-    def told(self) -> str:
-        """Return what was left out, for a person."""
-        reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(self.left_out.items()))
-        return f"of {self.read:,} left out: {reasons}"
-
 
 def file_entries(paths: Mapping[str, Path], written: Written | None) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
@@ -75,11 +67,14 @@ def sha256_of(path: Path) -> str:
 
 def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> dict[str, Any]:
     """Return the part of the manifest that says what was asked for; the same gives the same files."""
-    chat, named = settings.spoken is not None, None
+    named, chat = None, {}
     if tokenizer is not None:
         name = settings.tokenizer or ""
         shown = Path(name).name if Path(name).expanduser().is_dir() else name
         named = {"name": shown, "digest": tokenizer.digest, "start": tokenizer.start, "end": tokenizer.end}
+    if settings.spoken is not None:
+        requests = {"first": settings.requests.first, "next": settings.requests.next}
+        chat = {"dialect": settings.spoken, "arguments": settings.argument_form, "requests": requests}
     of_dataset = {name: getattr(dataset, name) for name in ("name", "version", "made", "model", "licence")}
     return {
         "manifest": _VERSION,
@@ -87,8 +82,7 @@ def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTo
         "dataset": {**of_dataset, "weights_licence": weights_licence(dataset.model), "thresholds": dataset.thresholds},
         "format": settings.format,
         **({"separator": settings.ending} if settings.format == "text" else {}),
-        **({"dialect": settings.spoken, "arguments": settings.argument_form} if chat else {}),
-        **({"requests": {"first": settings.requests.first, "next": settings.requests.next}} if chat else {}),
+        **chat,
         "tokenizer": named,
         "dev": {"share": settings.dev, "seed": settings.seed} if settings.dev else None,
     }
@@ -124,20 +118,17 @@ def card_text(store: Store, dataset: Dataset, settings: ExportSettings, manifest
     header = yaml.safe_dump(_header(dataset, settings, manifest), sort_keys=False, allow_unicode=True)
     title, _, rest = card_of(store, dataset).partition("\n")
     what = {None: settings.format, "text": "chat text"}.get(settings.spoken, str(settings.spoken))
+    rows = _ROWS[what].format(separator=settings.ending)
     card = rendered(
         "export_card.md.jinja",
         header=header,
         title=title,
-        rows=_ROWS[what].format(separator=settings.ending),
+        rows=rows,
         settings=settings,
         manifest=manifest,
-        counted=_counted,
+        counted=counted,
     )
     return card + re.sub(r"(?m)^(##+ )", r"#\1", rest)
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {n:,}" for name, n in counts.items()) or "none"
 
 
 def _header(dataset: Dataset, settings: ExportSettings, manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from warehouse.errors import WarehouseError
 from warehouse.records import Export, write_export
 from warehouse.store import Store
 
-__all__ = ["deliver", "uploads_of"]
-
 _log = logging.getLogger(__name__)
 
 

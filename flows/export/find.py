@@ -4,8 +4,6 @@ from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["find_dataset"]
-
 
 def find_dataset(store: Store, name: str) -> Dataset:
     """Return a dataset by `name`, `name@version` or `name@version-made` (the last two may be shortened).

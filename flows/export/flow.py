@@ -5,13 +5,11 @@ from prefect import flow, get_run_logger
 from flows.export.delivery import deliver
 from flows.export.parameters import ExportParameters
 from flows.export.run import ExportResult
-from flows.report.tables import markdown_table
+from flows.report.tables import counted, markdown_table
 from flows.runtime.artifacts import WorkProgress, publish_link, publish_summary, run_name_from
 from flows.runtime.running import begin_flow
 from flows.runtime.server import guard_prefect_server
 from tasks.provenance import host
-
-__all__ = ["export", "run_export"]
 
 
 @flow(name="export", flow_run_name=run_name_from("export {dataset} as {format}"))
@@ -34,13 +32,12 @@ def export(parameters: ExportParameters) -> ExportResult:
 
 
 def _summary(result: ExportResult) -> str:
-    left_out = ", ".join(f"{reason} {n:,}" for reason, n in result.left_out.items()) or "none"
     rows = [
         ("dataset", result.dataset),
         ("format", result.manifest["format"]),
         ("examples", f"{result.examples:,}"),
         ("of them in the dev split", f"{result.dev:,}"),
-        ("left out", left_out),
+        ("left out", counted(result.left_out)),
         *((name, f"{n:,}") for name, n in result.counts.items()),
         ("machine", host()),
         *(("file", f"`{path}`") for path in result.files),

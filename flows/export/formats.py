@@ -1,8 +1,4 @@
-"""Examples as the rows of each format, and what writes rows to a file or folder.
-
-A maker turns a batch of examples into rows, or says why one has none. A sink writes rows one after the other, so that
-memory does not grow with the dataset.
-"""
+"""Examples as the rows of each format, and what writes rows to a file or folder, one after the other."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,16 +34,12 @@ class Row:
     counts: Mapping[str, int] = field(default_factory=dict)  # what is trained and what is masked of it
 
 
-Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]
+Maker = Callable[[Sequence[Example]], list[Row | LeftOut]]  # why an example has no row: `LeftOut`
 Sink = Callable[[Any], object]  # writes the content of a row
 
 
 def maker_of(settings: ExportSettings, tokenizer: LoadedTokenizer | None, schemas: Mapping[str, ToolSchema]) -> Maker:
-    """Return what makes the rows of a format; `schemas` are those of the dataset's tools, by their names in calls.
-
-    Raises:
-        UsageError: the chat template leaves out a part of a conversation.
-    """
+    """Return what makes the rows of a format; `schemas` are those of the dataset's tools, by their names in calls."""
     if settings.format == "tokens":
         assert tokenizer is not None  # the settings have checked it
         return lambda examples: _tokens(tokenizer, examples)

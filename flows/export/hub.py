@@ -1,10 +1,7 @@
 """A push: the files of an export, or of a finetuned model, in a repository of the Hugging Face hub, in one commit.
 
-The repository is looked at before anything is written, and made if it is missing. By the manifest beside the files the
-next push knows which are an export's: it replaces these, and removes those that the new export lacks. Files that no
-manifest lists are never touched without --replace, and never removed. The commit names the state that was looked at as
-its parent, so the hub refuses it if somebody else has written there meanwhile. `huggingface_hub` alone reads HF_TOKEN
-(or `hf auth login`) and HF_ENDPOINT.
+By the manifest beside the files the next push knows which are an export's; others are never touched without --replace,
+and never removed. `huggingface_hub` alone reads HF_TOKEN and HF_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -24,8 +21,6 @@ from toolformer_core.errors import ToolformerError, UsageError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-
-__all__ = ["MANIFEST", "README", "Kind", "PushError", "Repository", "look_at", "push"]
 
 Kind = Literal["dataset", "model"]
 
@@ -56,8 +51,7 @@ class Repository:
     kind: Kind
     commit: str | None  # its newest; None: it is missing
     private: bool = True
-    files: frozenset[str] = frozenset()
-    exported: frozenset[str] = frozenset()  # of these, what an earlier push wrote
+    exported: frozenset[str] = frozenset()  # of its files, what an earlier push wrote
 
 
 def look_at(
@@ -86,25 +80,17 @@ def look_at(
             return Repository(name, kind, None, private=not public)
         files = frozenset(sibling.rfilename for sibling in info.siblings or ())
         listed = _listed(api, name, kind, info.sha) if MANIFEST in files else None
+    if not (info.private or public):
+        raise UsageError(f"{name} is public: add --public if all may read this, or name another")
     own = {_MADE_BY_HUB} if listed is None else {_MADE_BY_HUB, README, MANIFEST, *listed}
-    found = Repository(name, kind, info.sha, bool(info.private), files, frozenset(files & own))
-    _check(found, None if listed is None else written, public=public, replace=replace)
-    return found
-
-
-def _check(found: Repository, written: Collection[str] | None, *, public: bool, replace: bool) -> None:
-    """Check that nobody's files are lost and no text becomes public that was not to be."""
-    if not found.private and not public:
-        raise UsageError(f"{found.name} is public: add --public if all may read this, or name another")
-    others = sorted(found.files - found.exported)
-    if written is not None:
-        others = [file for file in others if file.partition("/")[0] in written]
+    others = [file for file in sorted(files - own) if listed is None or file.partition("/")[0] in written]
     if others and not replace:
         shown = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
         raise UsageError(
-            f"{found.name} holds files that this program has not pushed ({shown}): name another repository, or add "
+            f"{name} holds files that this program has not pushed ({shown}): name another repository, or add "
             "--replace, which replaces files of the same name"
         )
+    return Repository(name, kind, info.sha, bool(info.private), frozenset(files & own))
 
 
 def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] | None:
@@ -138,7 +124,7 @@ def push(repository: Repository, uploads: Mapping[str, Path], message: str) -> P
             operations,
             commit_message=message,
             repo_type=repository.kind,
-            parent_commit=repository.commit,
+            parent_commit=repository.commit,  # the hub refuses if somebody has written there meanwhile
         )
         url = f"{api.endpoint}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
     return Pushed(repository.name, url, str(commit.oid), repository.private, repository.commit is None)

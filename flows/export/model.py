@@ -1,8 +1,4 @@
-"""A finetuned model with a card in a model repository of the Hugging Face hub, pushed in one commit.
-
-The card names the licences of the weights and of the texts, tells how the model was trained and what it answered, and
-ends with the card of its dataset.
-"""
+"""A finetuned model with a card in a model repository of the Hugging Face hub, pushed in one commit."""
 
 import json
 import re
@@ -27,8 +23,6 @@ from warehouse.queries import rows_of
 from warehouse.records import trainings
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
-
-__all__ = ["ModelPush", "push_model"]
 
 _ANSWERS = """
     SELECT a.task, a.arm, a.k, a.items, a.accuracy, c.known, c.accuracy_unknown

@@ -9,8 +9,6 @@ from flows.export.settings import MAX_DEV, ExportSettings, Format
 from flows.forms.fields import AUTO, FORM, AbsolutePath, DataFolder, ModelName, Option, Repository, Version
 from toolformer_core.errors import UsageError
 
-__all__ = ["ExportParameters"]
-
 _CHATS = Option("Chats")
 _HUB = Option("Hub")
 

@@ -1,7 +1,4 @@
-"""Some examples of an export, with what is trained and what is not: by tokens, segments, or turns of a chat.
-
-Nothing is written. The other formats are whole texts, in which nothing is masked.
-"""
+"""Some examples of an export, with what is trained and what is not: by tokens, segments, or turns of a chat."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,8 +16,6 @@ from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.records import Example
 from toolformer_core.syntax import linearize
 from warehouse.store import Store
-
-__all__ = ["PREVIEWED", "Preview", "preview"]
 
 PREVIEWED = 10
 

@@ -1,26 +1,24 @@
 """The export of a dataset: its rows, a dev split, the card and the manifest, all of them or none.
 
-For `cstar.jsonl` these are `cstar.jsonl`, `cstar.dev.jsonl`, `cstar.manifest.json` and `cstar.card.md`. They are
-written into a folder `cstar.jsonl.partial` beside them and then renamed, `cstar.jsonl` last: where it is, all of it is.
-The same export gives the same bytes: files that fit their manifest are what the export would write, so a push that
-failed is repeated without writing them again.
+They are written into a folder `cstar.jsonl.partial` and then renamed, `cstar.jsonl` last: where it is, all of it is.
+The same export gives the same bytes, so a push that failed is repeated without writing them again.
 """
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from flows.build_dataset.record import BuildRecord
 from flows.export.card import Written, card_text, file_entries, manifest_of, manifest_text, requested_of, sha256_of
 from flows.export.find import find_dataset
-from flows.export.formats import Maker, Row, Sink, maker_of, sink_of
+from flows.export.formats import Maker, maker_of, sink_of
 from flows.export.settings import ExportSettings, Format
+from flows.report.tables import counted
 from tasks.shards.arrow import examples_of
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError, UsageError
@@ -40,9 +38,8 @@ _BATCH = 256  # examples that are tokenized together
 OnProgress = Callable[[int, int], None]  # examples read so far, and in all
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the parts of an export lie."""
+class Places(NamedTuple):
+    """Where the parts of an export lie: for `cstar.jsonl` also `cstar.dev.jsonl`, `cstar.manifest.json`, ..."""
 
     train: Path
     dev: Path
@@ -51,10 +48,8 @@ class Places:
 
     @classmethod
     def of(cls, out: Path) -> Self:
-        dev, manifest, card = (
-            out.with_name(f"{out.stem}.{ending}") for ending in (f"dev{out.suffix}", "manifest.json", "card.md")
-        )
-        return cls(out, dev, manifest, card)
+        endings = (f"dev{out.suffix}", "manifest.json", "card.md")
+        return cls(out, *(out.with_name(f"{out.stem}.{ending}") for ending in endings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ def export_to(
     dataset = find_dataset(store, name)
     _check_free(out)  # first: `.` has no name to which others belong
     places = Places.of(out)
-    for path in (*((places.dev,) if settings.dev else ()), places.manifest, places.card):
+    for path in places[1:] if settings.dev else places[2:]:
         _check_free(path)
     prepared = prepare(store, dataset, settings)
     partial = out.with_name(out.name + ".partial")
@@ -123,17 +118,14 @@ def _check_free(path: Path) -> None:
         raise UsageError(f"{path} exists already; name another, or remove it first")
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What an export needs besides the examples."""
-
+class Prepared(NamedTuple):
     make: Maker
     tokenizer: LoadedTokenizer | None
     notes: tuple[str, ...]
 
 
 def prepare(store: Store, dataset: Dataset, settings: ExportSettings) -> Prepared:
-    """Load the tokenizer and look the tools up, so that a mistake is found before anything is written."""
+    """Return what an export needs besides the examples, so that a mistake is found before anything is written."""
     tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
     schemas, notes = schemas_of(store, dataset) if settings.format == "chat" else ({}, [])
     differ = len({one.argument for one in schemas.values()}) > 1 or any(one.form for one in schemas.values())
@@ -160,14 +152,13 @@ def schemas_of(store: Store, dataset: Dataset) -> tuple[dict[str, ToolSchema], l
             built |= build_tools([name])
         except ToolformerError as exc:
             problems.append(str(exc))
+    why = f" ({'; '.join(problems)})" if problems else ""
     schemas, notes = {}, []
     for key in keys:
         name = names.get(key, key)
-        if key in built and built[key].name == name:
-            schemas[name] = schema_of(built[key])
-        else:
-            schemas[name] = ToolSchema(name)
-            why = f" ({'; '.join(problems)})" if problems else ""
+        is_built = key in built and built[key].name == name
+        schemas[name] = schema_of(built[key]) if is_built else ToolSchema(name)
+        if not is_built:
             notes.append(f"the schema of {name} has no description, because the tool could not be built here{why}")
     return schemas, notes
 
@@ -187,25 +178,33 @@ def _write(
     partial: Path,
     on_progress: OnProgress | None,
 ) -> ExportResult:
-    held: frozenset[str] = frozenset()
+    held, splits = frozenset[str](), {"train": partial / places.train.name}
     if settings.dev:
         ids = (doc_id for table in store.read_dataset(dataset, ["doc_id"]) for doc_id in table["doc_id"].to_pylist())
         held = held_out_share(ids, settings.dev, settings.seed)
-    splits = {"train": partial / places.train.name}
-    if settings.dev:
         splits["dev"] = partial / places.dev.name
     with ExitStack() as stack:
         sinks = {split: stack.enter_context(sink_of(settings, path, dataset, split)) for split, path in splits.items()}
         written, total = Written(), sum(file.rows for file in dataset.files)
         for batch in batches_of(store, dataset):
-            _write_rows(batch, prepared.make(batch), written, sinks, held)
+            for example, row in zip(batch, prepared.make(batch), strict=True):
+                split = "dev" if example.doc_id in held else "train"
+                if isinstance(row, LeftOut):
+                    written.left_out[row.reason] += 1
+                else:
+                    sinks[split](row.content)
+                    written.rows[split] += 1
+                    written.counts.update(row.counts)
+                    written.calls.update(call.tool for call in example.calls)
+            written.read += len(batch)
             if on_progress is not None:
                 on_progress(written.read, total)
     notes = list(prepared.notes)
     if written.read and not written.rows["train"]:
         if written.rows["dev"]:
             raise UsageError(f"all that can be exported of {dataset.label} falls into the dev split: leave out --dev")
-        raise UsageError(f"no example of {dataset.label} can be exported: {written.told()}")
+        left_out = counted(dict(sorted(written.left_out.items())))
+        raise UsageError(f"no example of {dataset.label} can be exported: of {written.read:,} left out: {left_out}")
     if "dev" in splits and not written.rows["dev"]:  # an empty file cannot be loaded
         _remove(splits.pop("dev"))
         notes.append("there is no dev split: none of its documents has a row")
@@ -215,41 +214,13 @@ def _write(
     card.write_text(card_text(store, dataset, settings, manifest), encoding="utf-8", newline="\n")
     manifest["files"] += file_entries({"card": card}, None)
     (partial / places.manifest.name).write_text(manifest_text(manifest), encoding="utf-8", newline="\n")
-    parts = (places.card, places.manifest, places.dev, places.train)
-    moved = _move([part for part in parts if (partial / part.name).exists()], partial)
-    return _result(dataset, reversed(moved), manifest)
-
-
-def _write_rows(
-    batch: Iterable[Example],
-    rows: Iterable[Row | LeftOut],
-    written: Written,
-    sinks: Mapping[str, Sink],
-    held: Collection[str],
-) -> None:
-    for example, row in zip(batch, rows, strict=True):
-        written.read += 1
-        if isinstance(row, LeftOut):
-            written.left_out[row.reason] += 1
-            continue
-        split = "dev" if example.doc_id in held else "train"
-        sinks[split](row.content)
-        written.rows[split] += 1
-        written.counts.update(row.counts)
-        written.calls.update(Counter(call.tool for call in example.calls))
-
-
-def _move(places: list[Path], partial: Path) -> list[Path]:
-    moved: list[Path] = []
-    try:
-        for place in places:
+    parts = [place for place in places if (partial / place.name).exists()]
+    with ExitStack() as undo:
+        for place in reversed(parts):
             (partial / place.name).rename(place)
-            moved.append(place)
-    except BaseException:
-        for place in moved:
-            _remove(place)
-        raise
-    return moved
+            undo.callback(_remove, place)
+        undo.pop_all()
+    return _result(dataset, parts, manifest)
 
 
 def _remove(path: Path) -> None:
@@ -276,16 +247,14 @@ def written_earlier(store: Store, name: str, out: Path, settings: ExportSettings
         same = False
     if not same:
         raise UsageError(f"{out} exists already, and is not this export; name another, or remove it first")
-    paths = (places.train, places.dev, places.manifest, places.card)
-    return _result(dataset, filter(Path.exists, paths), manifest)
+    return _result(dataset, list(filter(Path.exists, places)), manifest)
 
 
-def _result(dataset: Dataset, paths: Iterable[Path], manifest: dict[str, Any]) -> ExportResult:
-    files = tuple(paths)
+def _result(dataset: Dataset, paths: Sequence[Path], manifest: dict[str, Any]) -> ExportResult:
     return ExportResult(
         dataset=dataset.label,
-        out=files[0],
-        files=files,
+        out=paths[0],
+        files=tuple(paths),
         examples=manifest["examples"]["train"] + manifest["examples"]["dev"],
         dev=manifest["examples"]["dev"],
         left_out=manifest["examples"]["left_out"],

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from toolformer_core.errors import UnknownNameError, UsageError
-from toolformer_core.export.conversation import NEXT_REQUEST, REQUEST, Requests
+from toolformer_core.export.conversation import Requests
 from toolformer_core.export.dialects import Arguments
-
-__all__ = ["MAX_DEV", "SEPARATOR", "Dialect", "ExportSettings", "Format"]
 
 Format = Literal["text", "jsonl", "hf", "tokens", "segments", "chat"]
 Dialect = Literal["openai", "sharegpt", "text"]
@@ -36,14 +34,11 @@ class ExportSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise UnknownNameError("format", self.format, get_args(Format))
-        chat = self.format == "chat"
-        spoken = self.dialect or "openai" if chat else ""
-        if chat and spoken not in get_args(Dialect):
-            raise UnknownNameError("dialect", spoken, get_args(Dialect))
-        if self.arguments is not None and self.arguments not in get_args(Arguments):
-            raise UnknownNameError("form of arguments", self.arguments, get_args(Arguments))
+        named = {"format": (self.format, Format), "dialect": (self.dialect, Dialect)}
+        for what, (name, known) in {**named, "form of arguments": (self.arguments, Arguments)}.items():
+            if name is not None and name not in get_args(known):
+                raise UnknownNameError(what, name, get_args(known))
+        chat, spoken = self.format == "chat", self.spoken
         separator = self.separator
         if separator is not None and (not separator.strip() or separator.splitlines() != [separator]):
             raise UsageError("--separator: give one line that is not blank")
@@ -66,9 +61,7 @@ class ExportSettings:
                 "embedded, a folder, or a hub name"
             )
         if not 0 <= self.dev <= MAX_DEV:
-            raise UsageError(
-                f"--dev takes a share of the documents of at most {MAX_DEV:g}, e.g. 0.05; got {self.dev:g}"
-            )
+            raise UsageError(f"--dev is a share of the documents of at most {MAX_DEV:g}, e.g. 0.05; got {self.dev:g}")
 
     @property
     def ending(self) -> str:
@@ -89,7 +82,5 @@ class ExportSettings:
     @property
     def requests(self) -> Requests:
         """What the user says in a chat."""
-        return Requests(
-            REQUEST if self.request is None else self.request,
-            NEXT_REQUEST if self.next_request is None else self.next_request,
-        )
+        given = {"first": self.request, "next": self.next_request}
+        return Requests(**{name: text for name, text in given.items() if text is not None})

@@ -1,7 +1,6 @@
 """Fits the thresholds on p(" [") of a finetuned model on the documents of C* that its training held out.
 
-It takes one pass over the documents, where the finetuned model is loaded, so it is no flow. The record is stored in the
-job's folder, its figures in the training's MLflow run. How an opening is judged is in `toolformer_core.decode.trigger`.
+The record is stored in the job's folder, its figures in the training's MLflow run.
 """
 
 from collections import Counter
@@ -66,15 +65,9 @@ def fit_trigger(
     names, config = names_of(examples), _config(parameters)
     lm = load_model(str(finished.model), digest=digest)
     openings = find_openings(lm, examples, names, top_k=parameters.k, on_progress=on_progress)
-    fitted = FittedTrigger(
-        model_digest=digest,
-        dataset=finished.dataset,
-        documents=len(examples),
-        top_k=parameters.k,
-        calls=dict(sorted(Counter(call.tool for e in examples for call in e.calls).items())),
-        config=config,
-        fits=tuple(fit_triggers(openings, list(names), config)),
-    )
+    calls = dict(sorted(Counter(call.tool for e in examples for call in e.calls).items()))
+    fits = tuple(fit_triggers(openings, list(names), config))
+    fitted = FittedTrigger(digest, finished.dataset, len(examples), parameters.k, calls, config, fits)
     write_trigger(finished.folder / TRIGGER_FILE, fitted)
     result = _result(finished, fitted)
     if result.run_id is not None:
@@ -101,17 +94,15 @@ def _result(finished: FinishedTraining, fitted: FittedTrigger) -> TriggerResult:
 
 
 def _finished(model: str, store: Store) -> FinishedTraining:
-    if not model:
-        newest = next((one for one in finished_trainings(store) if one.arm == "toolformer"), None)
-        if newest is None:
-            raise UsageError(f"there is no finished training of C* in {store.root}/finetunes: run toolformer finetune")
-        return newest
-    finished = finished_finetune(Path(trained_model(model)).parent)
-    if finished is None or finished.arm != "toolformer":
+    trainings = [finished_finetune(Path(trained_model(model)).parent)] if model else finished_trainings(store)
+    found = next((one for one in trainings if one is not None and one.arm == "toolformer"), None)
+    if found is None and model:
         raise UsageError(
             f"{model} is no finished training of C* (arm toolformer): give the folder of one, or its model"
         )
-    return finished
+    if found is None:
+        raise UsageError(f"there is no finished training of C* in {store.root}/finetunes: run toolformer finetune")
+    return found
 
 
 def fits_table(fitted: FittedTrigger) -> ResultTable:
@@ -138,21 +129,15 @@ def _track(run_id: str, data: str, fitted: FittedTrigger) -> None:
     run = TrackedRun(Tracking(tracking_uri(data)).client, run_id)
     metrics: dict[str, float] = {}
     for fit in fitted.fits:
-        if fit.threshold is None:
-            continue
-        metrics[f"trigger/theta_{fit.tool}"] = fit.threshold
-        metrics[f"trigger/lost_{fit.tool}"] = 1 - fit.kept / fit.wanted
-        metrics[f"trigger/needless_{fit.tool}"] = fit.needless_left / max(1, fit.needless)
+        if fit.threshold is not None:
+            metrics[f"trigger/theta_{fit.tool}"] = fit.threshold
+            metrics[f"trigger/lost_{fit.tool}"] = 1 - fit.kept / fit.wanted
+            metrics[f"trigger/needless_{fit.tool}"] = fit.needless_left / max(1, fit.needless)
     run.metrics(metrics)
+    names = ("tool", "bound", "kept", "needless", "needless_left", "early", "other_tool")
     rows = [
-        {
-            "tool": fit.tool,
-            "theta": fit.threshold,
-            "bound": fit.bound,
-            "calls": fitted.calls.get(fit.tool, 0),
-            "opened": fit.wanted,
-            **{name: getattr(fit, name) for name in ("kept", "needless", "needless_left", "early", "other_tool")},
-        }
+        {name: getattr(fit, name) for name in names}
+        | {"theta": fit.threshold, "opened": fit.wanted, "calls": fitted.calls.get(fit.tool, 0)}
         for fit in fitted.fits
     ]
     run.table(rows, "tables/trigger.json")

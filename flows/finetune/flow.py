@@ -1,9 +1,7 @@
-"""The flow `finetune`: a dataset version to a checkpoint, trained where the GPUs are.
+"""The flow `finetune`: launches a training job, follows it, and reports its events to Prefect and MLflow.
 
-It launches the job with the profile's launcher, follows it, and reports its events to Prefect and MLflow. Cancelled or
-interrupted, it asks the job to stop, which saves a checkpoint for the same call to resume from. A worker kills a
-cancelled flow run after 30 seconds; `end_cancelled` then waits for the job in a separate process. If the flow run is
-killed without being cancelled, the training goes on, and the same call follows it again.
+Cancelled or interrupted, it asks the job to stop, which saves a checkpoint for the same call to resume from. If it is
+killed, the training goes on, and the same call follows it again.
 """
 
 import time
@@ -58,8 +56,6 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 
 @dataclass(frozen=True, slots=True)
 class FinetuneResult:
-    """The result of a training."""
-
     folder: str
     model: str  # the best checkpoint, for `from_pretrained`
     arm: str
@@ -87,11 +83,10 @@ def prepare_job(spec: FinetuneSpec, data: str) -> JobCard:
 
 def _is_retryable(task: Any, run: Any, state: Any) -> bool:
     error = state.result(raise_on_failure=False)
-    if not isinstance(error, TrainingError) or not error.retryable:
-        return False
-    if (report := _report.get()) is not None:
+    retryable = isinstance(error, TrainingError) and error.retryable
+    if retryable and (report := _report.get()) is not None:
         report({"event": "retried", "message": error.message})
-    return True
+    return retryable
 
 
 @task(
@@ -136,12 +131,12 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
 def end_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
     """Stop a cancelled flow run's job with a checkpoint, and close its MLflow run, if the run's own process could not.
 
-    A worker calls it when that process is gone. The job is found by the flow run's id in its folder, as the dataset
-    may have a newer version by now.
+    A worker calls it when it has killed that process, after 30 seconds.
     """
     parameters = FinetuneParameters.model_validate(flow_run.parameters["parameters"])
     profile = load_profile(parameters.profile)
     notes = jobs_folder(profile, Store(parameters.data)).glob(f"*/{_FLOW_NOTE}")
+    # by the flow run's id, as the dataset may have a newer version by now
     folder = next((n.parent for n in notes if n.read_text(encoding="utf-8").strip() == str(flow_run.id)), None)
     if folder is None:
         return  # cancelled before anything was launched
@@ -175,8 +170,8 @@ def finetune(parameters: FinetuneParameters) -> FinetuneResult:
     run.figures()
     run.finish("FINISHED")
     _record(folder, Store(parameters.data))
-    events = read_events(folder)[0]
-    base = next((e["perplexity"] for e in events if e["event"] == "evaluated" and e["step"] == 0), None)
+    evaluated = (e for e in read_events(folder)[0] if e["event"] == "evaluated" and e["step"] == 0)
+    base = next((e["perplexity"] for e in evaluated), None)
     result = FinetuneResult(
         folder=str(folder),
         model=str(folder / "model"),
@@ -214,9 +209,9 @@ def _finished(folder: Path) -> TrainingOutcome | None:
     ended = next((e for e in reversed(read_events(folder)[0]) if e["event"] == "finished"), None)
     if ended is None or not (folder / "model").is_dir():
         return None
-    if (checkpoint := best(folder)) is None:
-        return TrainingOutcome(True, ended["step"], None, None)
-    return TrainingOutcome(True, ended["step"], checkpoint.step, checkpoint.perplexity)
+    checkpoint = best(folder)
+    figures = (None, None) if checkpoint is None else (checkpoint.step, checkpoint.perplexity)
+    return TrainingOutcome(True, ended["step"], *figures)
 
 
 def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started: float) -> TrainingOutcome:
@@ -225,14 +220,11 @@ def _train(plan: FinetunePlan, run: Any, parameters: FinetuneParameters, started
             outcome = train_job.with_options(retries=parameters.retries)(plan, run, started)
     except (LostError, LockHeldError):
         raise  # the training may go on, and so may its MLflow run
-    except (TrainingError, LaunchError) as exc:
+    except BaseException as exc:
         if isinstance(exc, TrainingError):
             tail = f"**{exc}**\n\n```\n{exc.tail}\n```\n"
             publish_summary(tail, "training-failure", "Why it failed, and the end of its log")
-        run.finish("FAILED")
-        raise
-    except BaseException:
-        run.finish("KILLED")
+        run.finish("FAILED" if isinstance(exc, TrainingError | LaunchError) else "KILLED")
         raise
     if not outcome.finished:
         run.finish("KILLED")

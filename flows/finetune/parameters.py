@@ -7,8 +7,6 @@ from pydantic import BaseModel, Field
 
 from flows.forms.fields import FORM, DataFolder, ModelName, OneOf, Option, Version
 
-__all__ = ["FinetuneParameters", "FitTriggerParameters"]
-
 _RECIPE = Option("Recipe")
 _RUNNING = Option("Running")
 

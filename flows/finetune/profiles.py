@@ -6,15 +6,14 @@
     gpu    all GPUs of this machine, bf16, DeepSpeed ZeRO-3 (Toolformer, App. B)
     lora   one GPU, bf16, low-rank adapters
 
-A file holds fields of `Profile`; missing fields come from the profile named in its field `base`. The recipe's numbers
-(steps, batch, learning rate) are not part of a profile: the same run on other machines is the same run.
+A file holds fields of `Profile`; missing fields come from the profile named in its field `base`.
 """
 
 import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tasks.launch.base import Accelerator, Launcher
 from tasks.launch.kubernetes import KubernetesLauncher
@@ -34,21 +33,15 @@ _LAUNCHERS: dict[str, type[Launcher]] = {
 }
 
 
-class Lora(BaseModel):
-    """Low-rank adapters."""
-
-    model_config = ConfigDict(extra="forbid")
-
+class Lora(BaseModel, extra="forbid"):
     rank: int = Field(0, ge=0, description="Rank of the adapters; 0: train all weights")
     alpha: int = Field(32, gt=0, description="Their scale, alpha / rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout in front of them")
     targets: list[str] = Field(default_factory=list, description="Names of layers; none: all linear ones")
 
 
-class Profile(BaseModel):
+class Profile(BaseModel, extra="forbid"):
     """Where and how to train."""
-
-    model_config = ConfigDict(extra="forbid")
 
     launcher: Literal["local", "ssh", "slurm", "kubernetes"] = Field("local", description="What starts the processes")
     device: Accelerator = Field("auto", description="auto takes the GPU where there is one")
@@ -84,10 +77,10 @@ class Profile(BaseModel):
 
     def engine_for(self, processes: int) -> str:
         """Return the engine: DeepSpeed for several processes or several machines."""
-        many = processes > 1 or self.launcher != "local"
         if self.engine == "plain" and processes > 1:
             raise UsageError(f"{processes} processes need the engine deepspeed; the profile says plain")
-        return ("deepspeed" if many else "plain") if self.engine == "auto" else self.engine
+        chosen = "deepspeed" if processes > 1 or self.launcher != "local" else "plain"
+        return chosen if self.engine == "auto" else self.engine
 
     def recipe(self, processes: int, **figures: Any) -> Recipe:
         same = {"packing", "micro_batch", "precision", "zero_stage", "deepspeed", "gradient_checkpointing"}
@@ -122,9 +115,8 @@ def load_profile(name: str, model: str = "") -> Profile:
     if name == "auto":
         import torch
 
-        if torch.cuda.is_available():
-            return PROFILES["gpu"]
-        return PROFILES["bf16" if _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"]
+        on_cpu = "bf16" if model and _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"
+        name = "gpu" if torch.cuda.is_available() else on_cpu
     if name in PROFILES:
         return PROFILES[name]
     path = Path(name)
@@ -149,7 +141,5 @@ def _first_error(exc: ValidationError) -> str:
 
 def _is_here(model: str) -> bool:
     """Return whether a model is on this machine already; to choose a profile, none is downloaded."""
-    if not model:
-        return False
     named = ModelRef.of(model)
     return named.kind != "remote" and (named.here.kind != "hub" or named.here.local_file("config.json") is not None)

@@ -18,8 +18,6 @@ from toolformer_core.finetune.recipe import Recipe
 from warehouse.commits import Dataset
 from warehouse.store import Store
 
-__all__ = ["FinetunePlan", "check_hardware", "check_machine", "jobs_folder", "resolve", "resolve_setup"]
-
 
 @dataclass(frozen=True, slots=True)
 class FinetunePlan:
@@ -50,7 +48,7 @@ def check_hardware(profile: Profile, processes: int, recipe: Recipe) -> None:
         import torch
 
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if gpus == 0:
+        if not gpus:
             raise UsageError(
                 "no GPU here, and the profile trains on one: give --profile cpu, or another machine's profile"
             )
@@ -110,8 +108,8 @@ def _way(store: Store, dataset: Dataset) -> str:
     This matters because development documents are chosen among all documents read, with calls and without.
     """
     first = next(d for d in store.datasets() if (d.name, d.version) == (dataset.name, dataset.version))
-    return "" if _read_by(store, first) == _read_by(store, dataset) else dataset.made
-
-
-def _read_by(store: Store, dataset: Dataset) -> set[str]:
-    return {key.id for run in store.runs([dataset.run_id]) for key in run.commits if key.stage == "ingest"}
+    read, first_read = (
+        {key.id for run in store.runs([one.run_id]) for key in run.commits if key.stage == "ingest"}
+        for one in (dataset, first)
+    )
+    return "" if read == first_read else dataset.made

@@ -20,27 +20,24 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
     """Start the MLflow run of a job, or resume the one named in the job's folder; return a `TrainingRun`."""
     from tasks.tracking import DatasetRef, Tracking, project
 
-    spec = plan.spec
+    spec, dataset, base = plan.spec, plan.spec.dataset, model_label(p.model)
     note = spec.folder / MLFLOW_NOTE
-    known = note.read_text(encoding="utf-8").strip() if note.is_file() else None
-    name = f"{spec.dataset.name}@{spec.dataset.version}"
-    where = f"{p.data}/datasets/{spec.dataset.name}"
-    datasets = [DatasetRef(name, card.train_digest, where, "train", card.train)]
+    name = f"{dataset.name}@{dataset.version}"
+    datasets = [DatasetRef(name, card.train_digest, f"{p.data}/datasets/{dataset.name}", "train", card.train)]
     if card.dev:
-        datasets.append(DatasetRef(f"{spec.dataset.name}-dev", card.dev_digest, spec.dataset.corpus, "dev", card.dev))
-    base = model_label(p.model)
+        datasets.append(DatasetRef(f"{dataset.name}-dev", card.dev_digest, dataset.corpus, "dev", card.dev))
     tracking, store = Tracking(plan.tracking), Store(p.data)
     run = tracking.start(
         experiment=project(p.data),
         name=f"{p.arm} {base} {name} {spec.digest[:8]}",
         params={
             "dataset": name,
-            "dataset_digest": spec.dataset.version,
-            **call_settings(store, spec.dataset),
+            "dataset_digest": dataset.version,
+            **call_settings(store, dataset),
             "arm": p.arm,
             "model": p.model,
             "model_digest": spec.model_digest,
-            "annotator": spec.dataset.model,
+            "annotator": dataset.model,
             "recipe": {name: value for name, value in asdict(spec.recipe).items() if value is not None and value != {}},
             "dev_documents": card.dev,
             "profile": p.profile,
@@ -52,13 +49,13 @@ def start_run(plan: FinetunePlan, p: FinetuneParameters, card: JobCard) -> Any:
             "kind": "finetune",
             "arm": p.arm,
             "dataset": name,
-            "dataset_digest": spec.dataset.version,
+            "dataset_digest": dataset.version,
             "job": spec.digest,
             "registered_model": f"{p.arm}-{base}",
         },
         datasets=datasets,
-        sources={"build": track_build(tracking, store, p.data, spec.dataset)},
-        run_id=known,
+        sources={"build": track_build(tracking, store, p.data, dataset)},
+        run_id=note.read_text(encoding="utf-8").strip() if note.is_file() else None,
         folder=str(spec.folder),
         system_metrics=plan.launcher.name == "local",
         links={"What it was trained on, in the viewer": version_page(name)},

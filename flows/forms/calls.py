@@ -71,21 +71,14 @@ def promised_rates(tau_f: Mapping[str, float | str]) -> dict[str, float]:
 # A threshold is a number of nats, or the rate of false discoveries that it is to have, as text. The interface draws an
 # input for each of `properties`, and one box of JSON where there are none. The threshold of a user's own tool is one of
 # `additionalProperties`.
+_ABOUT = {tool: f"nats; paper: {tau_f_for(tool)}" for tool in TOOL_NAMES}
+_ABOUT[ALL] = "fdr=0.05: of every tool that is not named"
+_INPUTS = {tool: {**_THRESHOLD, "title": tool, "description": about} for tool, about in _ABOUT.items()}
 TauF = Annotated[
     dict[str, float | str],
     BeforeValidator(_given_thresholds),
     AfterValidator(_checked_thresholds),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "properties": {
-                tool: {**_THRESHOLD, "title": tool, "description": f"nats; paper: {tau_f_for(tool)}"}
-                for tool in TOOL_NAMES
-            }
-            | {ALL: {**_THRESHOLD, "title": ALL, "description": "fdr=0.05: of every tool that is not named"}},
-            "additionalProperties": _THRESHOLD,
-        }
-    ),
+    WithJsonSchema({"type": "object", "properties": _INPUTS, "additionalProperties": _THRESHOLD}),
     Option(note=", e.g. calculator=0.5,qa=1.2 or fdr=0.05"),
 ]
 

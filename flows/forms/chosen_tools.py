@@ -29,9 +29,8 @@ class NamesTools(Protocol):
 
 def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
     """Return the tools by key, and settings from which a process anywhere builds the same ones."""
-    settings = ToolSettings(
-        passages=_absolute(p.passages), qa_reader=_folder_or_name(p.qa_reader), translator=_folder_or_name(p.translator)
-    )
+    passages = Path(p.passages).expanduser().absolute() if p.passages else None
+    settings = ToolSettings(passages, qa_reader=_folder_or_name(p.qa_reader), translator=_folder_or_name(p.translator))
     named = list(dict.fromkeys(map(_named, (*p.tools, *p.tool))))
     built = build_tools(named, settings, qa_credentials=qa_credentials(settings.qa_reader))
     references = tuple((key, name) for key, name in zip(built, named, strict=True) if key != name)
@@ -47,10 +46,6 @@ def _named(text: str) -> str:
     """Return the key of one of the paper's tools, in whatever case it is given; a reference with its whole path."""
     key = text.strip().lower()
     return key if key in TOOL_NAMES else str(parse_reference(text).absolute(Path.cwd()))
-
-
-def _absolute(path: str | None) -> Path | None:
-    return Path(path).expanduser().absolute() if path else None
 
 
 def _folder_or_name(text: str | None) -> str | None:

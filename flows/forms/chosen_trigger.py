@@ -1,9 +1,4 @@
-"""What `--trigger` names: the thresholds on p(" [") that were fitted for a model, those of a file, or numbers.
-
-fitted                      as `toolformer fit-trigger` stored them with the model
-FILE.json                   of another model's fit
-calculator=0.2,qa=0.1       a number for each tool; 0 for a tool that is not named
-"""
+"""What `--trigger` names: thresholds on p(" ["): `fitted` for the model, of a FILE.json, or calculator=0.2,qa=0.1."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,7 +19,7 @@ def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "")
     text, known = text.strip(), {*TOOL_NAMES, *keys}
     if not text:
         return {}
-    if text == "fitted" or text.endswith(".json") or "=" not in text:
+    if text.endswith(".json") or "=" not in text:
         found = _fitted(model, digest) if text == "fitted" else read_trigger(Path(text).expanduser()).thresholds
         if chosen := {key: threshold for key, threshold in found.items() if key in known}:
             return chosen

@@ -1,15 +1,13 @@
 """What the flows' parameters have in common: types that serve as a form's field, as an option and as a value.
 
-A flow's parameters are declared once, as a pydantic model (`flows/*/parameters.py`), of which Prefect makes the form
-and `cli.options` the command line's options. A worker runs a form's flow in an empty folder, so the JSON schema asks
-for absolute paths and names from a list; on the command line paths may be relative, and a slip in a name is answered
-with "did you mean". An option is one text: lists are parsed from it here, thresholds in `calls`. Nothing heavy is
-imported: the command line's help imports every form.
+A worker runs a form's flow in an empty folder, so the JSON schema asks for absolute paths and names from a list; on the
+command line paths may be relative. Nothing heavy is imported: the command line's help imports every form.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -55,7 +53,6 @@ _ROOTED = "^/"
 # And no password, as `settings.shown_url` finds it: the API would store it.
 _ROOTED_OR_URL = r"^(/|[A-Za-z][A-Za-z0-9+.-]*://(?![^/?#:@]*:(?!\d+([/?#]|$)).*@))"
 _NAME = "[A-Za-z0-9_][A-Za-z0-9._-]{0,150}"  # as `warehouse.commits.check_name` has it
-_KEYS = list(TOOL_NAMES)
 
 
 def _text(pattern: str) -> WithJsonSchema:
@@ -71,32 +68,21 @@ def _without_password(url: str) -> str:
     return url
 
 
-def _without_credentials(name: str) -> str:
+def _without_credentials(name: str, *, reader: bool = False) -> str:
+    if reader and not is_address(name):
+        return name
     try:
-        named = ModelRef.of(name)
+        named = reader_endpoint(name) if reader else ModelRef.of(name)
     except ModelError as exc:
         raise ValueError(str(exc)) from None
     if named.credentials:
-        raise _has_credentials(named.name, model_key_variable(named))
+        shown = named.name if isinstance(named, ModelRef) else named.url
+        variable = model_key_variable(named) if isinstance(named, ModelRef) else qa_key_variable(named.url)
+        raise ValueError(
+            f"{shown} is given with credentials, which would be stored with the run: give them in the environment, in "
+            f"{variable}"
+        )
     return name
-
-
-def _reader_without_credentials(name: str) -> str:
-    if is_address(name):
-        try:
-            endpoint = reader_endpoint(name)
-        except ModelError as exc:
-            raise ValueError(str(exc)) from None
-        if endpoint.credentials:
-            raise _has_credentials(endpoint.url, qa_key_variable(endpoint.url))
-    return name
-
-
-def _has_credentials(shown: str, variable: str) -> ValueError:
-    return ValueError(
-        f"{shown} is given with credentials, which would be stored with the run: give them in the environment, in "
-        f"{variable}"
-    )
 
 
 def as_text(value: Any) -> str:
@@ -151,16 +137,11 @@ def columns_of(given: Any) -> Any:
     return {name: column for name, _, column in pairs}
 
 
+_COLUMNS = {name: {"type": "string", "title": name} for name in ("text", "url", "date")}
 Columns = Annotated[
     dict[Literal["text", "url", "date"], str],
     BeforeValidator(columns_of),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "properties": {name: {"type": "string", "title": name} for name in ("text", "url", "date")},
-            "additionalProperties": False,
-        }
-    ),
+    WithJsonSchema({"type": "object", "properties": _COLUMNS, "additionalProperties": False}),
     Option(note=", e.g. text=body,url=link,date=when"),
 ]
 Passages = Annotated[
@@ -183,11 +164,6 @@ Listed = BeforeValidator(as_parts)
 WholeNumbers = BeforeValidator(_whole_numbers)
 
 
-# An option's text as it is, so that None still says that the option was not given.
-def _as_given(text: str | None) -> str | None:
-    return text
-
-
 def as_list(texts: list[str] | None) -> list[str]:
     return list(texts or ())
 
@@ -195,8 +171,11 @@ def as_list(texts: list[str] | None) -> list[str]:
 Tools = Annotated[
     list[str],
     Listed,
-    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": _KEYS}, "uniqueItems": True}),
-    Option(note="; separated by commas (default: all five, or none if --tool names others)", convert=_as_given),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": [*TOOL_NAMES]}, "uniqueItems": True}),
+    Option(
+        note="; separated by commas (default: all five, or none if --tool names others)",
+        convert=lambda text: text,  # as it is, so that None still says that the option was not given
+    ),
 ]
 # A whole path, an MCP server (with no credentials, which the API would store), or the name of an entry point or module;
 # `Name=` in front chooses the name in calls.
@@ -214,7 +193,7 @@ References = Annotated[
     Option(note="; may be repeated", convert=as_list, repeated=True),
 ]
 _READER = r"^(?!https?://[^#]*[@?])(?!https?://.*#.*#)(?!(?!https?://).*://)[^ ]"  # of a server no credentials either
-_ReaderName = Annotated[str, AfterValidator(_reader_without_credentials), _text(_READER)]
+_ReaderName = Annotated[str, AfterValidator(partial(_without_credentials, reader=True)), _text(_READER)]
 # A task's own items, or the whole path of a file, with the task in front unless its name begins so.
 Benchmarks = Annotated[
     list[Annotated[str, _text(r"^([A-Za-z][\w-]*|([A-Za-z][\w-]*=)?/.*)$")]],
@@ -249,14 +228,8 @@ Gpus = Annotated[
 ]
 
 
-# Of a flow whose shards ask a model.
-Workers = Annotated[
-    int,
-    Field(
-        gt=0,
-        description="Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time",
-    ),
-]
+_WORKERS = "Shards at a time (threads), or Dask workers; a process uses its model for one shard at a time"
+Workers = Annotated[int, Field(gt=0, description=_WORKERS)]  # of a flow whose shards ask a model
 
 
 def benchmark_names() -> Iterable[str]:

@@ -1,6 +1,5 @@
-"""The flow `ground`: GEAR's choice of tools for the queries of benchmarks, sharded and resumable.
+"""The flow `ground`: GEAR and models by themselves choose tools for queries of benchmarks, and each choice answers.
 
-The small LM grounds the queries, models choose by themselves, and the queries are answered with every method's choices.
 Scores stand in the warehouse in parts, so gamma, lambda and thresholds are queries; figures stand in one MLflow run.
 """
 
@@ -10,19 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from prefect import flow
-from prefect.futures import PrefectFuture
 
 from flows.forms.resolved import resolved
 from flows.ground.metrics import GroundResult, TaskShards, figures_of
 from flows.ground.parameters import GroundParameters
-from flows.ground.resolve import GroundingPlan, TaskPlan, resolve
+from flows.ground.resolve import GroundingPlan, resolve
 from flows.ground.tables import summary
 from flows.ground.tracking import track
 from flows.runtime.artifacts import publish_link, publish_summary, run_name_from
 from flows.runtime.ledger import Ledger
 from flows.runtime.runners import check_gpus, choose_runner, cut_evenly, tasks_at_most
 from flows.runtime.running import begin_flow, running
-from flows.runtime.stage_tasks import GroupResult, finished_shards, results_of, run_source, submit_for_run
+from flows.runtime.stage_tasks import Futures, finished_shards, results_of, run_source, submit_for_run
 from tasks.shards.run_shard import on_shard_done
 from tasks.shards.stage import Stage
 from tasks.specs.grounding_spec import CHOSEN_BY_A_MODEL, AnswerRun, ChoiceRun, GroundingRun
@@ -30,10 +28,6 @@ from tasks.stages.answer_grounded import ANSWER_GROUNDED
 from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.ground import CHOOSE, GROUND
 from warehouse.store import Store
-
-__all__ = ["ground", "run_ground"]
-
-_Futures = list[PrefectFuture[GroupResult]]  # of one stage and run, one per group of shards
 
 
 @flow(name="ground", flow_run_name=run_name_from("ground {task} benchmarks with {model}"))
@@ -46,12 +40,19 @@ def ground(parameters: GroundParameters) -> GroundResult:
     store = Store(plan.data)
     with running("ground", plan.run_id, store, parameters, ", ".join(one.task.name for one in plan.tasks)) as ledger:
         done = _run_stages(plan, ledger)
-    result = figures_of(plan, store, done, ledger)
+    result = figures_of(plan, store, done)
     run = track(plan, parameters, done, result)
-    result = replace(result, mlflow_run=run.run_id, runs_view=run.runs_view, seconds=time.monotonic() - begin)
     publish_summary(summary(result), "grounded", "Right tools and right answers, by benchmark and method")
     publish_link(run.address, "ground-mlflow-run", "The run in MLflow")
-    return result
+    return replace(
+        result,
+        snapshot=str(ledger.snapshot),
+        mlflow_run=run.run_id,
+        runs_view=run.runs_view,
+        done=len(ledger.keys) - ledger.skipped,
+        skipped=ledger.skipped,
+        seconds=time.monotonic() - begin,
+    )
 
 
 def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
@@ -72,13 +73,12 @@ def _run_stages(plan: GroundingPlan, ledger: Ledger) -> list[TaskShards]:
     return done
 
 
-def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | ChoiceRun | AnswerRun, _Futures]:
+def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | ChoiceRun | AnswerRun, Futures]:
     tasks = sum(1 + len(one.plan.choices) + len(one.plan.answers) for one in done)
-    groups = {id(one): cut_evenly(benchmark_shards(one.read), max(1, tasks_at_most() // max(1, tasks))) for one in done}
-    futures: dict[GroundingRun | ChoiceRun | AnswerRun, _Futures] = {}
+    futures: dict[GroundingRun | ChoiceRun | AnswerRun, Futures] = {}
 
-    def submit(stage: Stage[Any], run: Any, one: TaskShards, before: Mapping[str, _Futures], about: str = "") -> None:
-        cut = groups[id(one)]
+    def submit(stage: Stage[Any], run: Any, one: TaskShards, before: Mapping[str, Futures], about: str = "") -> None:
+        cut = cut_evenly(benchmark_shards(one.read), max(1, tasks_at_most() // tasks))
         ledger.expect(stage.name, sum(map(len, cut)))
         futures[run] = submit_for_run(stage, run, cut, f"{one.plan.task.name} {about}".rstrip(), before)
 
@@ -90,16 +90,11 @@ def _submit(done: Sequence[TaskShards], ledger: Ledger) -> dict[GroundingRun | C
                 for choice in (choice for choice in one.plan.choices if choice.method == method):
                     submit(CHOOSE, choice, one, {}, method)
         for one in done:
+            chosen = {choice.method: {CHOOSE.name: futures[choice]} for choice in one.plan.choices}
+            chosen |= {method: {GROUND.name: futures[one.plan.grounding]} for method in ("gear", "cosine")}
             for answer in one.plan.answers:
-                submit(ANSWER_GROUNDED, answer, one, _read_by(answer, one.plan, futures), answer.method)
+                submit(ANSWER_GROUNDED, answer, one, chosen.get(answer.method, {}), answer.method)
     return futures
-
-
-def _read_by(answer: AnswerRun, plan: TaskPlan, futures: Mapping[Any, _Futures]) -> dict[str, _Futures]:
-    if answer.method in ("gear", "cosine"):
-        return {GROUND.name: futures[plan.grounding]}
-    choice = next((one for one in plan.choices if one.method == answer.method), None)
-    return {} if choice is None else {CHOOSE.name: futures[choice]}
 
 
 def run_ground(parameters: GroundParameters, runner: str | None = None) -> GroundResult:

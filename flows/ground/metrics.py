@@ -1,12 +1,9 @@
 """The results of a grounding as plain records: how often each method chose a right tool and gave a right answer."""
 
-from __future__ import annotations
-
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flows.ground.resolve import GroundingPlan, TaskPlan
 from tasks.settings import shown_url
@@ -17,9 +14,6 @@ from toolformer_core.evaluate.queries import Rejection, accuracy_by_paper, confu
 from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding, Weights, best_of
 from warehouse.store import Store
-
-if TYPE_CHECKING:
-    from flows.runtime.ledger import Ledger
 
 SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
 
@@ -86,13 +80,13 @@ class GroundResult:
     confusion: dict[str, dict[str, dict[str, int]]]  # method -> benchmark -> chosen tool -> queries
     sizes: tuple[LibrarySize, ...]
     rejection: Rejection | None  # None: there is no threshold
-    snapshot: str
     tracking: str
-    mlflow_run: str
-    runs_view: str  # how to open the table of runs in MLflow
-    done: int  # shards that this run computed
-    skipped: int  # shards that were finished before this run
-    seconds: float
+    snapshot: str = ""
+    mlflow_run: str = ""
+    runs_view: str = ""  # how to open the table of runs in MLflow
+    done: int = 0  # shards that this run computed
+    skipped: int = 0  # shards that were finished before this run
+    seconds: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +98,26 @@ class _Rows:
     choices: dict[str, list[str | None]]  # method -> per query
 
 
-def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards], ledger: Ledger) -> GroundResult:
-    """Return the result of finished shards; it has no MLflow run and no seconds yet."""
-    weights = plan.weights
-    threshold = weights.threshold
+def figures_of(plan: GroundingPlan, store: Store, done: Sequence[TaskShards]) -> GroundResult:
+    """Return the result of finished shards, without what follows from the run alone (snapshot, MLflow run, ...)."""
+    threshold = plan.weights.threshold
     rows = _rows(plan, store, done)
     tasks = [_task_figures(store, one, rows) for one in done]
-    methods = list(rows.choices)
     answered = dict.fromkeys(method for one in tasks for method in one.answered)
     return GroundResult(
         run_id=plan.run_id,
         tools=rows.tools,
-        gamma=weights.gamma,
-        smoothing=weights.smoothing,
+        gamma=plan.weights.gamma,
+        smoothing=plan.weights.smoothing,
         threshold=threshold,
         patterns=plan.tasks[0].grounding.patterns.name,
         tasks=tuple(tasks),
-        mean={method: mean([one.chosen[method] for one in tasks]) for method in methods},
+        mean={method: mean([one.chosen[method] for one in tasks]) for method in rows.choices},
         mean_answered={method: mean([one.answered[method] for one in tasks]) for method in answered},
-        confusion={method: confusion(rows.choices[method], rows.tasks) for method in methods},
+        confusion={method: confusion(choices, rows.tasks) for method, choices in rows.choices.items()},
         sizes=_sizes(rows, threshold),
         rejection=None if threshold is None else rejection(rows.choices["gear"], rows.right, threshold),
-        snapshot=str(ledger.snapshot),
         tracking=shown_url(plan.tracking),
-        mlflow_run="",
-        runs_view="",
-        done=len(ledger.keys) - ledger.skipped,
-        skipped=ledger.skipped,
-        seconds=math.nan,
     )
 
 
@@ -170,17 +156,15 @@ def _task_figures(store: Store, one: TaskShards, rows: _Rows) -> TaskFigures:
     at = [row for row, task in enumerate(rows.tasks) if task == name]
     right = [rows.right[row] for row in at]
     choices = {method: [chosen[row] for row in at] for method, chosen in rows.choices.items()}
-    stages = {"ground": one.ground}
-    stages |= {f"choose {method}": shards for method, shards in one.choose.items()}
+    stages = {"ground": one.ground, **{f"choose {method}": shards for method, shards in one.choose.items()}}
     stages |= {f"answer {method}": shards for method, shards in one.answer.items()}
-    (counts,) = one.read.counts
     return TaskFigures(
         task=name,
         title=one.plan.task.title,
         source=one.plan.grounding.benchmark.source,
         grounding=one.plan.grounding.name,
         queries=len(at),
-        rejected=dict(counts.failed),
+        rejected=dict(one.read.counts[0].failed),
         chosen={method: grounding_accuracy(chosen, right) for method, chosen in choices.items()},
         by_paper={method: accuracy_by_paper(name, chosen, right, rows.tools) for method, chosen in choices.items()},
         answered={method: _answered(store, shards) for method, shards in one.answer.items()},
@@ -194,18 +178,10 @@ def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
 
 
 def _cost(store: Store, shards: Sequence[ShardResult], queries: int) -> MethodCost:
-    sums: dict[str, float] = defaultdict(float)
-    for commit in filter(None, (store.read_commit(shard.key) for shard in shards)):
-        for name, value in commit.counters.items():
-            sums[name] += value
-    return MethodCost(
-        queries=queries,
-        small_calls=int(sums["small_calls"]),
-        large_calls=int(sums["large_calls"]),
-        lm_tokens=int(sums[LM_TOKENS]),
-        tool_calls=int(sums["tool_calls"]),
-        seconds=sum(shard.seconds for shard in shards),
-    )
+    counters = [commit.counters for shard in shards if (commit := store.read_commit(shard.key)) is not None]
+    names = ("small_calls", "large_calls", LM_TOKENS, "tool_calls")
+    sums = (int(sum(own.get(name, 0) for own in counters)) for name in names)
+    return MethodCost(queries, *sums, seconds=sum(shard.seconds for shard in shards))
 
 
 def _sizes(rows: _Rows, threshold: float | None) -> tuple[LibrarySize, ...]:

@@ -8,8 +8,6 @@ from flows.forms import fields
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA
 
-__all__ = ["GroundParameters"]
-
 _TOOLS = fields.Option("Tools")
 _SCORES = fields.Option("Scores")
 _RUNNING = fields.Option("Running")

@@ -26,8 +26,6 @@ from toolformer_core.tools.build import ToolSettings
 from toolformer_core.tools.declaration import declaration_of
 from toolformer_core.tools.library.distractors import distractors
 
-__all__ = ["EXAMPLES", "resolve"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
@@ -48,6 +46,9 @@ class GroundingPlan:
 
 EXAMPLES = 3  # held-out items that few-shot shows
 
+# the tools' keys, where they find their data, and which of them are mocked
+_Library = tuple[tuple[str, ...], ToolSettings, tuple[str, ...]]
+
 
 def resolve(p: GroundParameters) -> GroundingPlan:
     """Look up every name, compute every digest, and fill in every setting; a UsageError says what is wrong."""
@@ -63,7 +64,7 @@ def resolve(p: GroundParameters) -> GroundingPlan:
     library, run_id, weights = _library(p), new_run_id(), Weights(p.gamma, p.smoothing, p.threshold)
     plans = []
     for task, path in named:
-        grounding = _grounding(p, run_id, task, path, small, *library)
+        grounding = _grounding(p, run_id, task, path, small, library)
         examples = _examples(task, path, p) if p.answers else ()
         choices = tuple(ChoiceRun(grounding, method, model) for method, model in by_model.items())
         answers = tuple(AnswerRun(grounding, method, large, weights, examples) for method in methods)
@@ -87,36 +88,24 @@ def _task_and_path(text: str) -> tuple[Task, Path | None]:
     return task, Path(path).expanduser().absolute() if path else None
 
 
-def _library(p: GroundParameters) -> tuple[tuple[str, ...], ToolSettings, tuple[str, ...]]:
-    """Return the tools' keys, where they find their data, and which of them are mocked."""
+def _library(p: GroundParameters) -> _Library:
     built, settings = chosen_tools(p)
-    keys = list(built)
+    added = [tool.key for tool in distractors(p.distractors, p.seed)] if p.distractors else []
     mocked = [key.strip().lower() for key in p.mock]
-    every = mocked == ["all"]
-    if every:
-        mocked = [key for key, tool in built.items() if declaration_of(tool).mock_response]
-    if p.distractors:
-        added = distractors(p.distractors, p.seed)
-        keys += [tool.key for tool in added]
-        mocked += [tool.key for tool in added] if every else []
-    return tuple(keys), settings, tuple(mocked)
+    if mocked == ["all"]:
+        mocked = [*(key for key, tool in built.items() if declaration_of(tool).mock_response), *added]
+    return (*built, *added), settings, tuple(mocked)
 
 
 def _grounding(
-    p: GroundParameters,
-    run_id: str,
-    task: Task,
-    path: Path | None,
-    small: NamedModel,
-    keys: tuple[str, ...],
-    where: ToolSettings,
-    mocked: tuple[str, ...],
+    p: GroundParameters, run_id: str, task: Task, path: Path | None, small: NamedModel, library: _Library
 ) -> GroundingRun:
+    keys, where, mocked = library
     goes_on = task.name in EMBEDDED  # its items are the beginnings of texts, not questions
     demonstrations: DemonstrationKind = p.demonstrations or ("annotation" if goes_on else "questions")
     if task.passages is not None and where.passages is None:
         where = replace(where, passages=task.passages)
-    library = tools_of(keys, where, demonstrations, mocked)
+    tools = tuple((one.key, one.digest) for one in tools_of(keys, where, demonstrations, mocked))
     prompt = p.answer_prompt if p.answer_prompt is not None else ("{query}" if goes_on else None)
     settings = GroundingSettings(
         max_answer_tokens=p.max_answer_tokens, max_call_tokens=p.max_call_tokens, call_top_p=p.call_top_p
@@ -134,7 +123,7 @@ def _grounding(
     )
     return GroundingRun(
         benchmark=benchmark,
-        library=ToolLibrary(tuple((one.key, one.digest) for one in library), where, demonstrations, mocked),
+        library=ToolLibrary(tools, where, demonstrations, mocked),
         small=small,
         encoder=NamedModel(p.encoder, encoder_digest(p.encoder) if p.encoder else ""),
         patterns=patterns_named(p.patterns),

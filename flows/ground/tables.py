@@ -1,7 +1,6 @@
 """The tables of GEAR's paper from a grounding's result, beside the paper's figures; and confusion and cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from flows.ground.metrics import GroundResult, mean
 from flows.report.tables import Cell, ResultTable, percent
@@ -10,14 +9,12 @@ from toolformer_core.evaluate.queries import NO_TOOL
 from toolformer_core.evaluate.statistics import Accuracy
 from toolformer_core.tools.library import DISTRACTOR_PREFIX
 
-_DISTRACTORS = "distractors"
+# name, our figure of each benchmark, their mean, and the paper's figures by benchmark, if it has any
+_Column = tuple[str, Sequence[Accuracy | None], float | None, Mapping[str, float] | None]
 
 
 def grounding_tables(result: GroundResult) -> list[ResultTable]:
-    """Return the paper's tables, a row per benchmark; those of answers if queries were answered.
-
-    Table 4 counts right tools by the paper's rule, and "lenient", where any tool counts that helps.
-    """
+    """Return the paper's tables, a row per benchmark; those of answers if queries were answered."""
     tables = [_table_4(result)]
     if any(one.answered for one in result.tasks):
         setting = "the paper: chosen by GPT-Neo, answered by GPT-J"
@@ -29,12 +26,11 @@ def grounding_tables(result: GroundResult) -> list[ResultTable]:
 
 def _table_4(result: GroundResult) -> ResultTable:
     own = {task: figures[task] for task, figures in GROUNDING_BY_DEMONSTRATIONS.items()}
-    columns = []
+    columns: list[_Column] = []
     for method, overall in result.mean.items():
         by_paper = [one.by_paper[method] for one in result.tasks]
-        paper = {"gear": GROUNDING, "cosine": own}.get(method)
-        columns.append(_Column(method, by_paper, mean(by_paper), paper))
-        columns.append(_Column(f"{method}, lenient", [one.chosen[method] for one in result.tasks], overall, None))
+        columns.append((method, by_paper, mean(by_paper), {"gear": GROUNDING, "cosine": own}.get(method)))
+        columns.append((f"{method}, lenient", [one.chosen[method] for one in result.tasks], overall, None))
     title = "Right tool chosen, percent of queries"
     return _paper_table("GEAR Table 4", title, result, columns, _notes(result))
 
@@ -65,39 +61,28 @@ def _setting(result: GroundResult) -> str:
 def _answers(
     name: str, setting: str, result: GroundResult, paper: Mapping[str, Mapping[str, float]], further: Sequence[str]
 ) -> ResultTable:
-    methods = [method for method in (*paper, *further) if method in result.mean_answered]
+    means = {method: result.mean_answered[method] for method in (*paper, *further) if method in result.mean_answered}
     columns = [
-        _Column(
-            method, [one.answered.get(method) for one in result.tasks], result.mean_answered[method], paper.get(method)
-        )
-        for method in methods
+        (method, [one.answered.get(method) for one in result.tasks], overall, paper.get(method))
+        for method, overall in means.items()
     ]
     rule = "right by each benchmark's own rule; the paper's count every answer that holds a word of a gold answer"
     return _paper_table(name, f"Right answers, percent; {setting}", result, columns, (_setting(result), rule))
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    ours: Sequence[Accuracy | None]
-    mean: float | None
-    paper: Mapping[str, float] | None
-
-
 def _paper_table(
     name: str, title: str, result: GroundResult, columns: Sequence[_Column], notes: tuple[str, ...]
 ) -> ResultTable:
+    tasks = [one.task for one in result.tasks]
     names = ["benchmark"]
-    rows: list[list[Cell]] = [[one.task] for one in result.tasks]
-    means: list[Cell] = ["mean"]
-    for column in columns:
-        with_paper = column.paper is not None
-        names += [column.name, "paper"] if with_paper else [column.name]
-        for row, one, ours in zip(rows, result.tasks, column.ours, strict=True):
-            row.append(percent(None if ours is None else ours.value))
-            row += [column.paper.get(one.task)] if column.paper is not None else []
-        means += [percent(column.mean), None] if with_paper else [percent(column.mean)]
-    return ResultTable(name, title, tuple(names), tuple(map(tuple, [*rows, means])), notes=notes)
+    cells: list[list[Cell]] = [[*tasks, "mean"]]
+    for column, ours, overall, paper in columns:
+        names.append(column)
+        cells.append([*(None if one is None else percent(one.value) for one in ours), percent(overall)])
+        if paper is not None:
+            names.append("paper")
+            cells.append([*map(paper.get, tasks), None])
+    return ResultTable(name, title, tuple(names), tuple(zip(*cells, strict=True)), notes=notes)
 
 
 def _intervals(method: str, result: GroundResult) -> str:
@@ -111,29 +96,21 @@ def _intervals(method: str, result: GroundResult) -> str:
 def confusion_table(result: GroundResult) -> ResultTable:
     """Return how often each tool was chosen, by benchmark; all distractors are one row."""
     matrix = result.confusion["gear"]
-    names = {tool: _DISTRACTORS if tool.startswith(DISTRACTOR_PREFIX) else tool for tool in (*result.tools, NO_TOOL)}
+    names = {tool: "distractors" if tool.startswith(DISTRACTOR_PREFIX) else tool for tool in (*result.tools, NO_TOOL)}
     counts = {name: dict.fromkeys(matrix, 0) for name in names.values()}
     for task, chosen in matrix.items():
         for tool, n in chosen.items():
             counts[names[tool]][task] += n
-    rows: list[tuple[Cell, ...]] = [(name, *by_task.values()) for name, by_task in counts.items()]
-    return ResultTable(
-        "Confusion",
-        "Queries by the tool that gear chose",
-        ("chosen tool", *matrix),
-        tuple(row for row in rows if any(row[1:])),
-    )
+    rows = tuple((name, *by_task.values()) for name, by_task in counts.items() if any(by_task.values()))
+    return ResultTable("Confusion", "Queries by the tool that gear chose", ("chosen tool", *matrix), rows)
 
 
 def size_table(result: GroundResult) -> ResultTable:
     """Return the accuracy of choices among the first tools of the library, on queries that one of these fits."""
     methods = tuple(result.sizes[0].chosen) if result.sizes else ()
-    rows = tuple(
-        (size.tools, size.queries, *(percent(size.chosen[method].value) for method in methods)) for size in result.sizes
-    )
-    return ResultTable(
-        "Size", "Right tool chosen by size of the library, percent", ("tools", "queries", *methods), rows
-    )
+    rows = tuple((one.tools, one.queries, *(percent(one.chosen[m].value) for m in methods)) for one in result.sizes)
+    title = "Right tool chosen by size of the library, percent"
+    return ResultTable("Size", title, ("tools", "queries", *methods), rows)
 
 
 def cost_table(result: GroundResult) -> ResultTable:

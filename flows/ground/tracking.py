@@ -1,7 +1,4 @@
-"""One MLflow run per grounding: accuracies with their intervals, costs per query, tables and pictures.
-
-It is created after all queries have been answered, so a killed grounding leaves no run.
-"""
+"""One MLflow run per grounding, made once all queries are answered: accuracies, costs per query, tables, pictures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,19 +21,13 @@ def track(plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], 
     """Make the grounding's run in MLflow; return the `TrackedRun`."""
     from tasks.tracking import DatasetRef, Tracking, project
 
-    digests = {one.plan.task.name: digest_of("items", *(file.digest for file in one.read.files)) for one in done}
-    datasets = [
-        DatasetRef(
-            f"{one.task} {one.source}".strip(),
-            digests[one.task],
-            shards.plan.grounding.benchmark.path or one.task,
-            "grounding",
-            one.queries,
-        )
-        for one, shards in zip(result.tasks, done, strict=True)
-    ]
-    models = [choice.model.name for one in plan.tasks for choice in one.choices if choice.method == "toolformer"]
-    training = training_run(models[0]) if models else None
+    datasets = []
+    for one, shards in zip(result.tasks, done, strict=True):
+        digest = digest_of("items", *(file.digest for file in shards.read.files))
+        where = shards.plan.grounding.benchmark.path or one.task
+        datasets.append(DatasetRef(f"{one.task} {one.source}".strip(), digest, where, "grounding", one.queries))
+    finetuned = next((one.model.name for one in plan.tasks[0].choices if one.method == "toolformer"), None)
+    training = training_run(finetuned) if finetuned is not None else None
     tracking, trainings = Tracking(plan.tracking), {} if training is None else {"toolformer": training}
     run = tracking.start(
         experiment=project(p.data),
@@ -51,14 +42,19 @@ def track(plan: GroundingPlan, p: GroundParameters, done: Sequence[TaskShards], 
         run.metrics(_overall(result), step=0)
         for one in result.tasks:
             run.metrics(_metrics(one), step=0)
-        run.table(_rows(result), "tables/grounding.json")
+        rows = [
+            {"task": one.task, "method": method, "figure": kind, **asdict(accuracy)}
+            for one in result.tasks
+            for kind, accuracies in _kinds(one).items()
+            for method, accuracy in accuracies.items()
+        ]
+        run.table(rows, "tables/grounding.json")
         draw_pictures(run, result)
     return run
 
 
 def _parameters(plan: GroundingPlan, p: GroundParameters) -> dict[str, Any]:
-    first = plan.tasks[0].grounding
-    answers = plan.tasks[0].answers
+    first, answers = plan.tasks[0].grounding, plan.tasks[0].answers
     return {
         "tasks": [one.task.name for one in plan.tasks],
         "limit": p.limit,
@@ -107,32 +103,17 @@ def _finite(figures: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
-def _rows(result: GroundResult) -> list[dict[str, Any]]:
-    return [
-        {"task": one.task, "method": method, "figure": kind, **asdict(accuracy)}
-        for one in result.tasks
-        for kind, accuracies in _kinds(one).items()
-        for method, accuracy in accuracies.items()
-    ]
-
-
-def _in_order(counts: Mapping[str, Mapping[str, int]], tools: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return a confusion matrix with its columns in the order of the library, the choice of no tool last."""
-    named = {tool for row in counts.values() for tool in row}
-    columns = [tool for tool in (*tools, NO_TOOL) if tool in named]
-    return {label: {tool: row.get(tool, 0) for tool in columns} for label, row in counts.items()}
-
-
 def draw_pictures(run: Any, result: GroundResult) -> None:
     from tasks.tracking.figures import bars, curves, matrix
 
-    for method in result.confusion:
-        counts = _in_order(result.confusion[method], result.tools)
-        figure = matrix(f"Chosen by {method}", "chosen tool", counts)
-        run.figure(figure, f"figures/confusion_{method}.png")
+    for method, by_task in result.confusion.items():
+        named = {tool for row in by_task.values() for tool in row}
+        columns = [tool for tool in (*result.tools, NO_TOOL) if tool in named]  # in the order of the library
+        counts = {task: {tool: row.get(tool, 0) for tool in columns} for task, row in by_task.items()}
+        run.figure(matrix(f"Chosen by {method}", "chosen tool", counts), f"figures/confusion_{method}.png")
         chosen = {one.task: one.chosen[method] for one in result.tasks}
-        named = {task: (one.value, one.low, one.high) for task, one in chosen.items()}
-        figure = bars(f"Right tool chosen by {method}", "share of queries", named)
+        shares = {task: (one.value, one.low, one.high) for task, one in chosen.items()}
+        figure = bars(f"Right tool chosen by {method}", "share of queries", shares)
         run.figure(figure, f"figures/grounding_{method}.png")
     if len(result.sizes) > 1:
         methods = result.sizes[0].chosen

@@ -1,13 +1,10 @@
-"""The path of one document through all stages: why each call was kept or dropped, and what used the document.
-
-A training used it if its dataset version holds it; an evaluation, if it measured a model of such a training.
-"""
+"""The path of one document through all stages: why each call was kept or dropped, and what used the document."""
 
 import json
 import math
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -38,8 +35,8 @@ class DocumentTrace:
     calls: tuple[dict[str, Any], ...]  # scored calls with `fate`: kept, or why it was dropped
     not_annotated: tuple[str, ...]  # tools that had enough examples before the document's shard (`--stop-when-full`)
     thresholds: dict[str, float]  # tool -> tau_f in nats, of the current C*
-    checkpoints: tuple[dict[str, Any], ...] = field(default=())  # folder, arm, dataset, used (trained on, held out)
-    evaluations: tuple[dict[str, Any], ...] = field(default=())  # of those checkpoints
+    checkpoints: tuple[dict[str, Any], ...]  # folder, arm, dataset, used (trained on, held out)
+    evaluations: tuple[dict[str, Any], ...]  # of those checkpoints
 
 
 def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
@@ -53,10 +50,9 @@ def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
         raise UsageError(f"{problem} an id beginning with {doc_id!r}{nearest}; {remedy}")
     explanation = explain(snapshot, doc_id if doc_id in ids else ids[0])
     thresholds, calls = _fates(store, explanation)
-    checkpoints = _checkpoints(store, explanation)
-    full = tuple((explanation.assembled or {}).get(NOT_ANNOTATED, ()))
-    evaluations = _evaluations(snapshot, checkpoints)
-    return DocumentTrace(explanation, _positions(explanation), calls, full, thresholds, checkpoints, evaluations)
+    full, used = tuple((explanation.assembled or {}).get(NOT_ANNOTATED, ())), _checkpoints(store, explanation)
+    evaluations = _evaluations(snapshot, used)
+    return DocumentTrace(explanation, _positions(explanation), calls, full, thresholds, used, evaluations)
 
 
 def _is_similar(doc_id: str, requested: str) -> bool:
@@ -81,10 +77,8 @@ def _first_calls(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
-    fields = {name: value for name, value in row.items() if name not in ("gain", "bound")}
-    return ScoredCall(
-        **{**fields, "preceding_calls": tuple(AnsweredCall(**one) for one in row.get("preceding_calls") or ())}
-    )
+    fields = {name: value for name, value in row.items() if name not in ("gain", "bound", "preceding_calls")}
+    return ScoredCall(**fields, preceding_calls=tuple(AnsweredCall(**one) for one in row.get("preceding_calls") or ()))
 
 
 def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
@@ -108,15 +102,13 @@ def _checkpoints(store: Store, explanation: Explanation) -> tuple[dict[str, Any]
     if not store.is_local or explanation.document is None:
         return ()
     versions = {f"{row['name']}@{row['version']}" for row in explanation.datasets}
-    names = {row["name"] for row in explanation.datasets}
+    text = explanation.document["text"]
     out = []
-    for training in reversed(finished_finetunes(Path(store.root) / "finetunes")):
-        if training.dataset in versions or (not training.dataset and training.texts[0] in names):
-            text = explanation.document["text"]
-            held_out = any(_held_out(training, one) for one in (text, masked(text)))
+    for one in reversed(finished_finetunes(Path(store.root) / "finetunes")):
+        if one.dataset in versions:
+            held_out = any(_held_out(one, version) for version in (text, masked(text)))
             used = "held out for development" if held_out else "trained on"
-            dataset = training.dataset or f"{training.texts[0]} (version not noted)"
-            out.append({"folder": str(training.folder), "arm": training.arm, "dataset": dataset, "used": used})
+            out.append({"folder": str(one.folder), "arm": one.arm, "dataset": one.dataset, "used": used})
     return tuple(out)
 
 
@@ -131,7 +123,5 @@ def _held_out(training: FinishedTraining, text: str) -> bool:
 
 def _evaluations(snapshot: Path, checkpoints: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     models = {str(Path(one["folder"]) / "model") for one in checkpoints}
-    if not models:
-        return ()
     sql = "SELECT evaluation, task, arm, k, model FROM evaluations ORDER BY run_number, evaluated, evaluation"
-    return tuple(row for row in rows_of(snapshot, sql) if row["model"] in models)
+    return tuple(row for row in rows_of(snapshot, sql) if row["model"] in models) if models else ()

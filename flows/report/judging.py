@@ -1,9 +1,4 @@
-"""What people's marks say of the calls: how precise each tool is at a threshold, and how far two people agree.
-
-A call counts as right if more users accept than reject it, as wrong if more reject it; in between, and where all are
-unsure, it is open and left out of the precision. The precision is that of the calls that were judged: it speaks for all
-calls of the tool above the threshold only if these were chosen at random among them. Nothing is written here.
-"""
+"""What people's marks say of the calls: how precise each tool is at a threshold, and how far two people agree."""
 
 import datetime as dt
 import math
@@ -42,7 +37,7 @@ class JudgedCall:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The judged calls of a tool that gain at least a threshold."""
+    """The judged calls of a tool that gain at least a threshold; they speak for all only if chosen at random."""
 
     tool: str
     tau_f: float  # nats
@@ -80,7 +75,7 @@ class Judgements:
 
 
 def judge(verdicts: Iterable[Verdict]) -> Judgement:
-    """Return what several users' verdicts on one call come to."""
+    """Return what several users' verdicts on one call come to: right if more accept than reject it, open if as many."""
     counts = Counter(verdicts)
     if counts["accept"] == counts["reject"]:
         return "open"
@@ -133,13 +128,11 @@ def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] =
 
 
 def _precision(tool: str, tau_f: float, is_current: bool, calls: Iterable[JudgedCall]) -> Precision:
-    said = Counter(
-        call.judgement for call in calls if call.call.tool == tool and call.gain is not None and call.gain >= tau_f
-    )
-    right, wrong = said["right"], said["wrong"]
-    n = right + wrong
+    passing = (call for call in calls if call.call.tool == tool and call.gain is not None and call.gain >= tau_f)
+    said = Counter(call.judgement for call in passing)
+    right, n = said["right"], said["right"] + said["wrong"]
     share, low, high = (right / n, *wilson(right, n)) if n else (math.nan,) * 3
-    return Precision(tool, tau_f, is_current, right, wrong, said["open"], share, low, high)
+    return Precision(tool, tau_f, is_current, right, said["wrong"], said["open"], share, low, high)
 
 
 def _agreements(calls: Sequence[JudgedCall]) -> Iterable[Agreement]:

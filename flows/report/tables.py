@@ -1,6 +1,6 @@
 """A table of results as a plain record: in Markdown on Prefect's and a recipe's pages, and printed by `cli`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Cell = str | int | float | None
@@ -35,6 +35,11 @@ def shown(cell: Cell) -> str:
 
 def percent(share: float | None) -> float | None:
     return None if share is None or share != share else 100 * share
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return names with their counts on one line."""
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items()) or "none"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

@@ -34,15 +34,15 @@ def test_tools_that_answer_from_the_invented_world_are_named_unless_it_is_the_co
     corpus = tmp_path / "c.jsonl"
     corpus.write_text("{}")
     (note,) = notes_on_build(parameters(corpus, "qa", "calculator", "mt"))
-    assert note.startswith("qa and mt answer from the small invented world")
+    assert note.startswith("answers of qa, mt come from the program's small invented world")
     (note,) = notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl"))
-    assert note.startswith("mt answers from")
+    assert note.startswith("answers of mt come from")
     assert notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl", translator="/p.tsv")) == []
     assert notes_on_build(parameters(corpus, "calculator", "calendar")) == []
     assert notes_on_build(parameters(CORPUS, "qa", "mt", "wikisearch")) == []
     for named in ({"tools": ["QA"]}, {"tool": ["qa"]}):  # in whatever way they are named
         (note,) = notes_on_build(BuildParameters.model_validate({"corpus": str(corpus), **named}))
-        assert note.startswith("qa answers from")
+        assert note.startswith("answers of qa come from")
 
 
 def test_a_dataset_made_by_another_model(tmp_path, monkeypatch):

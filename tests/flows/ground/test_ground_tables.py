@@ -39,12 +39,8 @@ def result(*tasks: TaskFigures, **more: object) -> GroundResult:
         confusion={"gear": {"svamp": {"calculator": 2, "distractor_bus_fare": 1, "distractor_tide_table": 1}}},
         sizes=(),
         rejection=None,
-        snapshot="s",
         tracking="t",
-        mlflow_run="m",
-        runs_view="r",
         done=1,
-        skipped=0,
         seconds=1.0,
     )
     return replace(plain, **more)  # type: ignore[arg-type]
