@@ -33,10 +33,7 @@ _HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a mode
 
 
 def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
-    """Read a recipe and check all of it; a UsageError names the place in the file.
-
-    `elsewhere`: models, texts and GPUs that are not on this machine are no mistake.
-    """
+    """Read a recipe and check all of it; `elsewhere`: models, texts and GPUs that are not here are no mistake."""
     recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}, parameters.limit), []
     for step in recipe.steps:
         given: dict[str, Any] = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
