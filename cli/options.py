@@ -172,7 +172,7 @@ def _parameter(form: type[BaseModel], name: str, *, optional: bool = False, hidd
     else:
         given = option_of(form, name)
         given.rich_help_panel, given.hidden = hints_of(field).panel or None, hidden
-    return _keyword(name, Annotated[kind, given], default)  # type: ignore[valid-type]
+    return _keyword(name, Annotated[kind, given], default)
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

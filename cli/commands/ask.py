@@ -73,19 +73,15 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     snapshot = published_snapshot(data)
     figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
     if as_json:
-        print_json(
-            {
-                "of": build,
-                "conserved": figures.conserved,
-                "balances": [{**asdict(b), "conserved": b.conserved} for b in figures.balances],
-                "yield": figures.yields,
-                "false_discovery_rates": figures.rates,
-                "coverage": figures.coverage,
-                "tools": figures.tools,
-                "benchmarks": figures.benchmarks,
-                "kept": calls,
-            }
-        )
+        balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
+        told: dict[str, object] = {
+            "of": build,
+            "conserved": figures.conserved,
+            "balances": balances,
+            "yield": figures.yields,
+        }
+        told |= {"false_discovery_rates": figures.rates, "coverage": figures.coverage, "tools": figures.tools}
+        print_json({**told, "benchmarks": figures.benchmarks, "kept": calls})
     else:
         print_stats(figures, build, calls)
 
@@ -163,7 +159,7 @@ def what_if(
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:
-        more = {"found": found} if found else {}
+        more: dict[str, object] = {"found": found} if found else {}
         more |= {"dataset": dataset.to_json()} if dataset is not None else {}
         print_json({"now": build, **asdict(answer), "notes": what_if_query.notes, "max_examples": limit, **more})
         return

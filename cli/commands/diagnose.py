@@ -69,13 +69,15 @@ def diagnose(
     with DiagnosisDisplay(as_json) as display:
         lm = load_model(model, credentials=model_credentials(model))
         for figures in measure(lm, tools, texts, config, display):
-            diagnoses.append({"verdict": judge(figures, reference.tools.get(figures.tool)), "figures": figures})
+            verdict = judge(figures, reference.tools.get(figures.tool))
+            diagnoses.append((verdict, figures))
             if not as_json:
-                print_diagnosis(display.stdout, **diagnoses[-1])
-    verdicts = [one["verdict"] for one in diagnoses]
+                print_diagnosis(display.stdout, figures, verdict)
+    verdicts = [verdict for verdict, _ in diagnoses]
     if as_json:
+        found = [{"verdict": verdict, "figures": figures} for verdict, figures in diagnoses]
         head = {"model": model, "texts": texts.digest, "documents": documents}
-        print_json({**head, "tools": diagnoses, "reference": reference})
+        print_json({**head, "tools": found, "reference": reference})
     else:
         print_verdicts(verdicts, comparable=reference.texts == texts.digest)
     if not all(verdict.teachable for verdict in verdicts):

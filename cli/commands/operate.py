@@ -82,14 +82,8 @@ def _until_stopped(servers: Up) -> Iterator[threading.Event]:
 
 
 def _print_addresses(addresses: Addresses) -> None:
-    lines = {
-        "Prefect UI": addresses.ui,
-        "Prefect API": addresses.api,
-        "MLflow": addresses.mlflow,
-        "viewer": addresses.viewer,
-        "DuckDB": addresses.warehouse,
-        "logs": addresses.logs,
-    }
+    lines = {"Prefect UI": addresses.ui, "Prefect API": addresses.api, "MLflow": addresses.mlflow}
+    lines |= {"viewer": addresses.viewer, "DuckDB": addresses.warehouse, "logs": addresses.logs}
     for name, place in lines.items():
         print(f"{name:<12} {place}")
     print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)

@@ -106,12 +106,7 @@ def tools_new(
     say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...{todo}")
 
 
-index_app = Typer(no_args_is_help=True)
-
-
-@index_app.callback()
-def _group() -> None:
-    """Build search indexes on disk, shared by processes."""
+index_app = Typer(help="Build search indexes on disk, shared by processes.", no_args_is_help=True)
 
 
 @index_app.command("wikipedia")

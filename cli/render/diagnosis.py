@@ -29,15 +29,8 @@ class DiagnosisDisplay(Display):
     """Progress per tool on standard error: a bar on a terminal, elsewhere a line a minute and per finished tool."""
 
     def __init__(self, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            quiet=quiet,
-            clock=clock,
-            transient=True,
-        )
+        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        super().__init__(*columns, quiet=quiet, clock=clock, transient=True)
         self.stdout = Console(soft_wrap=True)
         self._rows: dict[str, TaskID] = {}
         self._status = "loading the model"

@@ -44,7 +44,7 @@ def running(
 ) -> Iterator[Ledger]:
     """Inside a flow: open its run, show its progress, and run the tasks submitted in this block as the form says.
 
-    `corpus`: what the run reads; `recorded`: the manifest's parameters (default: the form's). Raises as `use_runner`, `open_run`.
+    `corpus`: what the run reads; `recorded`: the manifest's parameters, where they are not the form's.
     """
     parameters = dict(form.model_dump(mode="json") if recorded is None else recorded)
     run = Run(run_id, flow, now(), None, "running", parameters, corpus, form.model)
