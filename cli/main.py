@@ -1,9 +1,7 @@
 """The command line `toolformer`: registers the commands of the other modules of `cli`, and ends the process.
 
-Commands import what they need when they run, so that `--help` answers at once. A mistake by the user ends with one line
-that says what to do (exit 2), any other failure with one line and exit 1. What was stopped, and goes on with the same
-command, exits 75; by a signal, 128 and its number. Data is kept in one folder: `--data`, else
-$TOOLFORMER_DATA, else ./toolformer-data.
+Commands import what they need when they run, so that `--help` answers at once. A mistake by the user ends with exit 2,
+any other failure with exit 1, what was stopped and goes on with the same command with 75, or 128 and a signal's number.
 """
 
 import signal

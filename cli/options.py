@@ -1,8 +1,6 @@
 """Options made from a flow's parameters, which are declared once (`flows/*/parameters.py`).
 
-A command that starts a flow is a function of the flow's filled form and of options that only the command line has, such
-as `--json`. `with_options` adds an option for each field, with the field's name, type, default, help and bounds.
-Commands that share single parameters with a flow use `option_of`. This module knows no flow.
+`with_options` gives a command an option for each field of a form, `option_of` that of a single field. It knows no flow.
 """
 
 import inspect
@@ -10,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
+from functools import update_wrapper
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -47,39 +46,34 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
 
 
 def with_options(
-    form: type[Form], *, optional: Collection[str] = (), shown: Collection[str] = ()
+    *forms: type[BaseModel], optional: Collection[str] = (), shown: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn functions into commands: their first argument is a filled `form`, the others are ordinary Typer options.
-
-    The command has an option for each field of the form, and ends with exit 2 if the form rejects a value.
+    """Turn functions into commands: their first arguments are filled `forms`, the others are ordinary Typer options.
 
     Args:
-        optional: required texts of the form that this command can do without; "" where they are not given.
+        optional: required texts of a form that this command can do without; "" where they are not given.
         shown: fields whose options --help shows, where --help-all shows the others, too; none: --help shows all.
     """
 
     def make(command: Callable[..., None]) -> Callable[..., None]:
-        _, *others = inspect.signature(command, eval_str=True).parameters.values()
+        others = list(inspect.signature(command, eval_str=True).parameters.values())[len(forms) :]
 
         def run(**options: Any) -> None:
-            values = {name: options.pop(name) for name in form.model_fields}
             options.pop("help_all", None)
-            command(filled(form, **values), **options)
+            values = [filled(form, **{name: options.pop(name) for name in form.model_fields}) for form in forms]
+            command(*values, **options)
 
-        of_form = [
+        of_forms = [
             _parameter(form, name, optional=name in optional, hidden=bool(shown) and name not in shown)
+            for form in forms
             for name in form.model_fields
         ]
         if shown:
-            rest = len(form.model_fields) - len(shown)
+            rest = len(of_forms) - len(shown)
             show_all = typer.Option("--help-all", help=f"Show {rest} more options", callback=_show_all, is_eager=True)
-            others.append(
-                inspect.Parameter(
-                    "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, show_all]
-                )
-            )
-        parameters = [*of_form, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
-        run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+            others.append(_keyword("help_all", Annotated[bool, show_all], False))
+        parameters = [*of_forms, *(_keyword(other.name, other.annotation, other.default) for other in others)]
+        update_wrapper(run, command, updated=())
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
@@ -101,10 +95,7 @@ def filled(form: type[Form], /, **values: Any) -> Form:
 
 
 def option_of(form: type[BaseModel], name: str) -> OptionInfo:
-    """Return the option of a field for a command that takes no whole form: its name, help and bounds.
-
-    Use it in the `Annotated` of a parameter of the same name.
-    """
+    """Return the option of a field, for the `Annotated` of a parameter of a command that takes no whole form."""
     field = form.model_fields[name]
     low, high = _bounds(field)
     names = option_name(name)
@@ -116,7 +107,7 @@ def option_of(form: type[BaseModel], name: str) -> OptionInfo:
 
 def option_name(field: str) -> str:
     """Return a field's name on the command line."""
-    return f"--{field.replace('_', '-')}"
+    return f"--{field.strip('_').replace('_', '-')}"
 
 
 def hints_of(field: FieldInfo) -> Option:
@@ -148,10 +139,7 @@ def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
 
 
 def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) -> float | dict[str, float] | None:
-    """Parse `3`, a value of every tool, or `calculator=3,qa=2`; None if the text is empty.
-
-    Without a largest value (`high`) the values are whole numbers. A UsageError names the `option`.
-    """
+    """Parse `3`, a value of every tool, or `calculator=3,qa=2`, without `high` whole numbers; None: an empty text."""
     if not text.strip():
         return None
     by_tool = parse_thresholds(text if "=" in text else f"{ALL}={text}", option)
@@ -184,7 +172,10 @@ def _parameter(form: type[BaseModel], name: str, *, optional: bool = False, hidd
     else:
         given = option_of(form, name)
         given.rich_help_panel, given.hidden = hints_of(field).panel or None, hidden
-    annotation = Annotated[kind, given]  # type: ignore[valid-type]
+    return _keyword(name, Annotated[kind, given], default)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -213,10 +204,7 @@ def _help(form: type[BaseModel], field: FieldInfo, hints: Option) -> str:
 
 
 def _bounds(field: FieldInfo) -> tuple[float | None, float | None]:
-    """Return the smallest and the largest value, which Typer shows and checks.
-
-    Typer has no exclusive bounds for floats; if a field has one, only the form checks its bounds.
-    """
+    """Return the smallest and the largest value; of floats no exclusive ones, which Typer lacks and the form checks."""
     known: dict[str, Any] = {}
     for constraint in field.metadata:
         known |= {name: getattr(constraint, name) for name in ("ge", "gt", "le", "lt") if hasattr(constraint, name)}

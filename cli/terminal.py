@@ -24,9 +24,8 @@ _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\
 
 
 def visible(text: str) -> str:
-    r"""Return a text that cannot steer the terminal: invisible characters are replaced by visible ones.
+    r"""Return a text that cannot steer the terminal: ESC becomes ␛, other invisible characters escapes such as \x9b.
 
-    ESC becomes ␛, as other ASCII control codes become their pictures; the rest become escapes such as \x9b or \u202e.
     Line feeds and tabs stay. Use it for texts of a corpus, a tool or a model, and for messages that quote them.
     """
     return _INVISIBLE.sub(_make_visible, text)
@@ -34,10 +33,8 @@ def visible(text: str) -> str:
 
 def _make_visible(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if code < ord(" "):
-        return chr(0x2400 + code)  # the block of pictures begins with that of NUL
-    if code == 0x7F:
-        return "␡"
+    if code <= 0x7F:  # the block of pictures begins with that of NUL
+        return "␡" if code == 0x7F else chr(0x2400 + code)
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
 
 
@@ -52,10 +49,7 @@ _kept_stdout: TextIO | None = None  # for JSON alone
 
 @contextmanager
 def only_json() -> Iterator[None]:
-    """Keep standard output for `print_json`: what else is printed, e.g. by a user's tool, goes to standard error.
-
-    So does what processes print that are started meanwhile, e.g. Dask workers.
-    """
+    """Keep standard output for `print_json`; all else, also of started processes, goes to standard error."""
     global _kept_stdout
     _kept_stdout = sys.stdout
     with ExitStack() as undo:
@@ -93,10 +87,7 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 def without_credentials(arguments: Sequence[str]) -> list[str]:
     """Move the credentials of model servers from a command's arguments into the environment; return the arguments.
 
-    So no parameter, run record, message or log contains them. Prints a warning for each variable that was set.
-
-    Raises:
-        ModelError: a server's URL cannot be read.
+    Prints a warning for each variable that was set. A ModelError: a server's URL cannot be read.
     """
     public_arguments, variables = [], set()
     for option, argument in zip(["", *arguments], arguments, strict=False):
@@ -112,19 +103,15 @@ def without_credentials(arguments: Sequence[str]) -> list[str]:
             variables.add(variable)
         public_arguments.append(argument)
     for variable in sorted(variables - {""}):
-        print(
-            f"warning: a command line is seen by others and kept by the shell: put the credentials of a model's URL "
-            f"into the environment instead, in {variable} (this command has them from there now, and stores none)",
-            file=sys.stderr,
-        )
+        told = f"put a model's credentials into the environment instead, in {variable}, from where it takes them now"
+        print(f"warning: a command line is seen by others and kept by the shell: {told}", file=sys.stderr)
     return public_arguments
 
 
 def keep_run_logs_off_the_terminal() -> None:
     """Hide Prefect's log of runs from the terminal, below its level and of failures: `main` prints one line instead.
 
-    A server that the environment names gets all from INFO on. A server of this process gets no failure either, as it
-    ends with the run.
+    A server that the environment names gets all from INFO on; one of this process, which ends with the run, no failure.
     """
     run_loggers = ("prefect.flow_runs", "prefect.task_runs")
     handlers, level = list(logging.getLogger().handlers), logging.getLogger("prefect").getEffectiveLevel()
@@ -151,9 +138,8 @@ def exit_on_signal(display: Any) -> Iterator[None]:
 def leave(code: int) -> NoReturn:
     """End the process with an exit code: its exit functions run, but the interpreter is not finalised.
 
-    In finalising, DuckDB 2.0.0 beside torch 2.13.0 prints pages of wrong "leaked instance" messages (nanobind's, which
-    no setting turns off), and Python waits for threads in which a user's tool may hang. There is no public function
-    that runs the exit functions alone: `atexit._run_exitfuncs` is CPython's, in 3.11 as in 3.14.
+    In finalising, DuckDB 2.0.0 beside torch 2.13.0 prints pages of wrong "leaked instance" messages, and Python waits
+    for threads in which a user's tool may hang. No public function runs the exit functions alone.
     """
     sys.stdout.flush()
     sys.stderr.flush()

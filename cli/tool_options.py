@@ -1,7 +1,4 @@
-"""The options by which commands that are no flow name tools: `generate`, `chat`, `serve`, `diagnose`, `tools test`.
-
-They are those of `build`, from the same types. What a command does with the tools is not known here.
-"""
+"""The options of tools of commands that are no flow: `generate`, `chat`, `serve`, `diagnose`, `tools test`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Where the servers of a data folder are: what `toolformer up` writes down for other commands to read.
-
-The addresses are in `up/addresses.json` in the data folder. They are valid while the lock beside them is held: the
-kernel frees it when its holder dies, so an old file misleads nobody.
-"""
+"""Where the servers of a data folder are: `up/addresses.json` there, valid while the lock beside it is held."""
 
 import contextlib
 import json
@@ -13,7 +9,7 @@ from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 from warehouse.store import Store
 
-_FILE = "addresses.json"
+FILE = "addresses.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ def lock_path(store: Store) -> Path:
 def read_addresses(store: Store) -> Addresses | None:
     """Return what the last `toolformer up` of a data folder wrote down; it may have ended since."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Addresses(**json.loads((up_folder(store) / _FILE).read_text(encoding="utf-8")))
+        return Addresses(**json.loads((up_folder(store) / FILE).read_text(encoding="utf-8")))
     return None
 
 
@@ -55,9 +51,4 @@ def running_addresses(store: Store) -> Addresses | None:
 
 
 def write_addresses(store: Store, addresses: Addresses) -> None:
-    (up_folder(store) / _FILE).write_text(json.dumps(asdict(addresses)), encoding="utf-8")
-
-
-def delete_addresses(store: Store) -> None:
-    with contextlib.suppress(OSError):
-        (up_folder(store) / _FILE).unlink(missing_ok=True)
+    (up_folder(store) / FILE).write_text(json.dumps(asdict(addresses)), encoding="utf-8")

@@ -4,6 +4,7 @@ A file has arrived when two looks in a row find it with the same size and time. 
 as known; what is known is written down, so that files that arrive while nobody looks are found later.
 """
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -47,12 +48,9 @@ class Arrivals:
             return {}
         states = {}
         for file in files:
-            try:
-                stat = file.stat()
-            except FileNotFoundError:  # removed since it was listed
-                continue
-            if stat.st_size:  # an empty file has not begun to arrive
-                states[str(file)] = (stat.st_size, stat.st_mtime_ns)
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                if (stat := file.stat()).st_size:  # an empty file has not begun to arrive
+                    states[str(file)] = (stat.st_size, stat.st_mtime_ns)
         return states
 
     def _write(self) -> None:

@@ -1,9 +1,6 @@
 """Deployments: the flows as forms in Prefect's UI, run by workers that have this package installed.
 
-A worker imports the flow from its own installation and runs it in an empty temporary folder, so paths in the form must
-be absolute: the form's schema says so (`flows.forms.fields`), and the API refuses others. `python -m ops.deployments
---data FOLDER` may be repeated: what somebody has switched on or off in the UI stays as it is. With `--yaml` it prints
-the repository's `prefect.yaml`, with `--template` what `prefect work-pool create` needs.
+A worker runs a flow in an empty temporary folder, so the form's schema asks for absolute paths (`flows.forms.fields`).
 """
 
 import argparse
@@ -76,23 +73,16 @@ class DeploymentOptions:
 
     data: str  # the data folder or URL; made absolute
     corpus: str = ""  # the corpus of a build; made absolute
-    # when to build that corpus, as a cron line in UTC; "": if there is a corpus, there is a schedule for two in the
-    # morning that is switched off
-    schedule: str = ""
-    # whether to build what the event `toolformer.corpus.arrived` names; False: the trigger exists and is switched off
-    on_arrival: bool = False
-    # MLflow's server or database for the runs of all workers; "": each worker's own MLFLOW_TRACKING_URI, or the data
-    # folder's database
-    tracking: str = ""
+    schedule: str = ""  # when to build it, as a cron line in UTC; "": a schedule for 2:00 is there, switched off
+    on_arrival: bool = False  # whether to build what the event `ARRIVED` names; False: its trigger is switched off
+    tracking: str = ""  # MLflow's server or database for all workers; "": their own MLFLOW_TRACKING_URI
 
     def __post_init__(self) -> None:
         if self.schedule and not self.corpus:
             raise UsageError("--schedule needs --corpus: the corpus to build at those times")
         if shown_url(self.tracking) != self.tracking:
-            raise UsageError(
-                f"--tracking: {shown_url(self.tracking)} contains a password, which Prefect would store: set "
-                "MLFLOW_TRACKING_URI (or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD) where the workers run"
-            )
+            told = "contains a password, which Prefect would store: set MLFLOW_TRACKING_PASSWORD where the workers run"
+            raise UsageError(f"--tracking: {shown_url(self.tracking)} {told}")
 
 
 def form_schema(deployment: Deployment) -> dict[str, Any]:
@@ -174,9 +164,8 @@ def arrival_event(corpus: Path) -> dict[str, Any]:
 def deploy(options: DeploymentOptions, *, wait_s: float = 0.0) -> list[str]:
     """Create the work pools that are missing, and create or update the deployments; return their names.
 
-    Of a pool that exists only the template is changed (`work_pools`). An existing schedule or trigger stays switched on
-    or off, unless an option asks for it. What can be done without the server is done before it is waited for. Raises
-    UsageError if PREFECT_API_URL names no server, and DeployError if it cannot be reached or refuses.
+    An existing schedule or trigger stays switched on or off, unless an option asks for it. Raises UsageError if
+    PREFECT_API_URL names no server, and DeployError if it cannot be reached or refuses.
     """
     from httpx import HTTPError
     from prefect.client.orchestration import get_client
@@ -243,12 +232,9 @@ def _schedules(wanted: Sequence[dict[str, Any]], before: Sequence[Any]) -> list[
         raise UsageError(f"--schedule: {new[0]['cron']!r} is not a cron line; write for example '{_NIGHTLY}'") from exc
     return created + [
         DeploymentScheduleCreate(
-            schedule=schedule.schedule,
-            active=schedule.active,
-            parameters=schedule.parameters,
-            slug=schedule.slug or str(schedule.id),
+            slug=one.slug or str(one.id), schedule=one.schedule, active=one.active, parameters=one.parameters
         )
-        for schedule in kept
+        for one in kept
     ]
 
 

@@ -1,7 +1,6 @@
 """`toolformer doctor`: whether this installation works, and how to repair what does not; it changes nothing.
 
-Findings are `ok`, `warn` (it will work, but ...) or `fail` (something will not run). A check imports what it needs when
-it runs, since that may be what is missing.
+Findings are `ok`, `warn` or `fail` (something will not run). A check imports what it needs: it may be what is missing.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _GB = 1 << 30
 _DISK_GB = (1.0, 10.0)
 _MEMORY_GB = (1.0, 4.0)
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_MAX_NAMED = 4  # packages that one line names
+_PORTS = (("up --prefect-port", 4200), ("up --mlflow-port", 5000), ("up --view-port", 8001), ("serve --port", 8000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,7 @@ class DoctorOptions:
     model: str = "embedded"  # `embedded`, a folder or a hub name; the model is looked for but not loaded
     profile: str = "auto"  # where trainings are to run; the check looks for what that needs
     passages: str = ""  # a file of passages for wikisearch and qa; "": the embedded ones
-    # the ports of Prefect's and MLflow's servers, the viewer, `serve`; each with the option that changes it
-    ports: tuple[tuple[str, int], ...] = (
-        ("up --prefect-port", 4200),
-        ("up --mlflow-port", 5000),
-        ("up --view-port", 8001),
-        ("serve --port", 8000),
-    )
+    ports: tuple[tuple[str, int], ...] = _PORTS  # each with the option that changes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +89,7 @@ def _packages(options: DoctorOptions) -> Findings:
     installed = [(name, pin, version) for name, pin in pinned if (version := _installed(name)) is not None]
     differing = [f"{name} {version} ({pin})" for name, pin, version in installed if version.partition("+")[0] != pin]
     if differing:
-        more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
-        message = f"these have other versions than the tested ones: {', '.join(differing[:_MAX_NAMED])}{more}"
+        message = f"these have other versions than the tested ones: {', '.join(differing)}"
         yield "warn", message, "pip install --constraint constraints.txt --editable ."
     else:
         yield "ok", f"{len(installed)} packages, all in the tested versions"
@@ -119,9 +111,8 @@ def _gpu(options: DoctorOptions) -> Findings:
     elif Path("/dev/nvidia0").exists():
         remedy = f"install PyTorch {torch.__version__.partition('+')[0]} for your CUDA, see pytorch.org"
         yield "warn", f"there is a GPU, but PyTorch {torch.__version__} does not see it", remedy
-    elif _profile(options) is not None and options.profile in ("gpu", "lora"):
-        message = f"no GPU, and the profile {options.profile} trains on one"
-        yield "fail", message, "choose another --profile, or another host"
+    elif options.profile in ("gpu", "lora"):
+        yield "fail", f"no GPU, and the profile {options.profile} trains on one", "choose another --profile, or host"
     else:
         remedy = "use small models here, or start a worker of the pool gpu on a machine with GPUs"
         yield "warn", "no GPU: models with billions of weights would take days", remedy
@@ -224,12 +215,9 @@ def _data(options: DoctorOptions) -> Findings:
     except (WarehouseError, ToolformerError, OSError) as exc:
         yield "fail", f"{options.data}: {exc}", "choose another --data, or make sure that it can be reached"
         return
-    if store.is_local:
-        folder = _existing(options.data)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            remedy = f"chown or chmod {quote(str(folder))}, or choose another --data"
-            yield "fail", f"{folder} cannot be written", remedy
-            return
+    if store.is_local and not os.access(folder := _existing(options.data), os.W_OK | os.X_OK):
+        yield "fail", f"{folder} cannot be written", f"chown or chmod {quote(str(folder))}, or choose another --data"
+        return
     if not commits:
         yield "ok", f"{options.data}: nothing has been built there yet"
         return
@@ -269,9 +257,8 @@ def _snapshot(store: Store) -> Findings:
         [row] = rows_of(store.local_folder / SNAPSHOT, "SELECT count(*) AS documents FROM documents")
         yield "ok", f"the snapshot can be queried: {row['documents']:,} documents"
     except WarehouseError as exc:
-        remedy = f"toolformer reconcile --data {quote(store.root)} (the snapshot refers to its files by absolute paths)"
-        if exc.__cause__ is not None and holder_of(exc.__cause__):
-            remedy = "close it there"
+        held = exc.__cause__ is not None and holder_of(exc.__cause__)
+        remedy = "close it there" if held else f"toolformer reconcile --data {quote(store.root)}"
         yield "fail", f"the snapshot cannot be queried: {str(exc).splitlines()[0]}", remedy
 
 
@@ -292,8 +279,8 @@ def _mlflow(options: DoctorOptions) -> Findings:
 def _training(options: DoctorOptions) -> Findings:
     profile = _profile(options)
     if profile is None:
-        remedy = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
-        yield "fail", f"no profile {options.profile}", remedy
+        told = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
+        yield "fail", f"no profile {options.profile}", told
         return
     needed = {"local": [], "ssh": ["ssh"], "slurm": ["sbatch", "squeue", "scancel"], "kubernetes": []}[profile.launcher]
     absent = [program for program in needed if shutil.which(program) is None]
@@ -305,10 +292,8 @@ def _training(options: DoctorOptions) -> Findings:
         if required and _installed(package) is None:
             extra = "lora" if package == "peft" else package
             yield "fail", f"{package} is not installed", how_to_install(extra)
-    programs = [program for program in ("ssh", "sbatch") if shutil.which(program)]
-    present = [name for name in packages if _installed(name)] + programs
     if not absent:
-        yield "ok", f"profile {options.profile}: {profile.launcher}; here: {', '.join(present) or 'no further engines'}"
+        yield "ok", f"profile {options.profile}: {profile.launcher}"
 
 
 def _profile(options: DoctorOptions) -> Profile | None:
@@ -318,13 +303,6 @@ def _profile(options: DoctorOptions) -> Profile | None:
         return load_profile(options.profile)
     except ToolformerError:
         return None
-
-
-def _browser(options: DoctorOptions) -> Findings:
-    if shutil.which("chromium"):
-        yield "ok", "chromium is installed, for the tests of web pages and the documentation's pictures"
-    else:
-        yield "ok", "no chromium: only tests of web pages and the documentation's pictures need it"
 
 
 def _existing(data: str) -> Path:
@@ -347,5 +325,4 @@ CHECKS: dict[str, Callable[[DoctorOptions], Findings]] = {
     "data": _data,
     "mlflow": _mlflow,
     "training": _training,
-    "browser": _browser,
 }

@@ -1,9 +1,8 @@
 """Programs that run side by side on this machine: start them, wait until they work, restart them, and end them all.
 
-Every process of a group, and all that it starts, carries the group's mark in its environment; to end the group, every
-process with the mark is ended, wherever it is in the process tree. The processes of a service also carry that
-service's mark, so what a dead service leaves behind is ended before it is started again. If the holder of the group is
-killed, a guard ends the group: it waits on a pipe that the kernel closes (`python -m ops.processes MARK`).
+Processes of a group, and all that they start, carry its mark in their environment, those of a service that service's:
+by these they are ended, wherever in the process tree. If the group's holder is killed, a guard does it: it waits on a
+pipe that the kernel closes (`python -m ops.processes MARK`).
 """
 
 import contextlib
@@ -45,20 +44,16 @@ class Service:
     log: Path
     variables: Mapping[str, str | None]  # additions to this process's environment; None removes a variable
     healthy: Callable[[], bool]  # returns whether the program does its work
-    # its working directory; None: the log's folder, where no file of the user's is imported as a module
-    folder: Path | None = None
+    folder: Path | None = None  # None: the log's, where no file of the user's is imported as a module
     umask: int = -1  # of the files it creates; -1: this process's
-    # an environment variable of the processes that carry on when the service dies (a worker's flow runs); "": there are
-    # none
-    work: str = ""
+    work: str = ""  # an environment variable of processes that carry on when the service dies (a worker's flow runs)
 
 
 @dataclass(slots=True)
 class ProcessGroup:
     """Services that share a mark, and their guard."""
 
-    # the value of `GROUP_VARIABLE` in the environment of all its processes
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)  # in the environment, as `GROUP_VARIABLE`
     clock: Callable[[], float] = time.monotonic
     _started: dict[str, tuple[Service, subprocess.Popen[bytes]]] = field(default_factory=dict)
     _ends: dict[str, list[float]] = field(default_factory=dict)  # when each service ended, within the last hour
@@ -103,10 +98,7 @@ class ProcessGroup:
             time.sleep(_POLL_S if pending else 0)
 
     def supervise(self, services: Iterable[Service], notify: Callable[[str], None]) -> None:
-        """Restart services that have ended: the first time at once, then after 1, 2, 4, ... 60 seconds. Call it often.
-
-        A ServiceError: a service has ended too often within an hour.
-        """
+        """Restart services that ended at once, then after 1, 2, 4, ... 60 s; a ServiceError: too often in an hour."""
         for service in services:
             code = self._started[service.name][1].poll()
             if code is None:
@@ -160,10 +152,7 @@ class ProcessGroup:
 
 
 def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = GROUP_VARIABLE, spared: str = "") -> None:
-    """End every process whose environment holds a mark in `variable`, as `end_processes` does.
-
-    Processes with the environment variable `spared` are left alone.
-    """
+    """End every process whose environment holds a mark in `variable`, but for those with the variable `spared`."""
 
     def living() -> list[psutil.Process]:
         return [process for process in find(mark, variable) if not (spared and spared in variables_of(process))]
@@ -174,10 +163,7 @@ def end_marked(mark: str, grace_s: float = _KILL_S, *, variable: str = GROUP_VAR
 def end_processes(
     living: Callable[[], list[psutil.Process]], grace_s: Callable[[], float], stop: threading.Event | None = None
 ) -> None:
-    """Send SIGTERM to each process once, SIGKILL to those still alive after the grace period; return when none is left.
-
-    `living` returns the processes to be ended, new ones included; `stop` ends the waiting early.
-    """
+    """Send SIGTERM to each of `living` once, SIGKILL after the grace period; return when none is left, or on `stop`."""
     stop = stop or threading.Event()
     begin = time.monotonic()
     terminated: set[psutil.Process] = set()

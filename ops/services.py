@@ -54,9 +54,7 @@ class Services:
         words = ["--backend-store-uri", sqlite_url(self.home / "mlflow.db"), "--no-serve-artifacts"]
         words += ["--default-artifact-root", (self.home.absolute() / "mlartifacts").as_uri(), "--workers", "1"]
         names = (*LOOPBACK_NAMES, *allowed_hosts())
-        hosts = [
-            pattern for name in names for pattern in (name, f"{name.replace('[', '[[]')}:*")
-        ]  # with a port, or none
+        hosts = [*names, *(f"{name.replace('[', '[[]')}:*" for name in names)]  # without a port, and with one
         return Service(
             "MLflow server",
             (sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", port, *words),
@@ -81,9 +79,7 @@ class Services:
             self.logs / "viewer.log",
             {"PREFECT_API_URL": self.addresses.api},
             lambda: answer_of(f"{self.addresses.viewer}/health") is not None,
-            Path.cwd()
-            if "://" in self.data
-            else None,  # of data at a URL, what needs a local disk is below this folder
+            Path.cwd() if "://" in self.data else None,  # below which lies what needs a local disk
         )
 
     def deployments(self, options: Sequence[str]) -> Service:
@@ -129,9 +125,8 @@ class Services:
 
 def request_json(url: str, body: Any = None) -> Any:
     """Send a request to a server of this machine, a POST if there is a body; return its JSON, None if it failed."""
-    response = answer_of(url, body)
     with contextlib.suppress(ValueError):
-        return None if response is None else response.json()
+        return response.json() if (response := answer_of(url, body)) is not None else None
     return None
 
 

@@ -1,8 +1,6 @@
 """`toolformer up`: the servers of Prefect and MLflow, the viewer, the deployments, a worker for each pool, on loopback.
 
-Only one `up` runs per data folder, by a file lock that the kernel frees when its holder dies. The programs are
-described in `services`, the deployments in `deployments`; `processes` starts and ends them. Logs and addresses are in
-`up/` in the data folder.
+One `up` runs per data folder, by a file lock that the kernel frees when its holder dies; `services` has the programs.
 """
 
 import contextlib
@@ -11,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from flows.runtime.server import copy_template_database, prepare_start, record_server
-from ops.addresses import Addresses, delete_addresses, lock_path, read_addresses, up_folder, write_addresses
+from ops.addresses import FILE, Addresses, lock_path, read_addresses, up_folder, write_addresses
 from ops.arrivals import Arrivals
 from ops.deployments import arrival_event
 from ops.ports import LOOPBACK, choose_ports
@@ -33,7 +31,6 @@ from warehouse.files.lock import FileLock
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.store import Store
 
-PREFECT_PORT, MLFLOW_PORT, VIEW_PORT = 4200, 5000, 8001
 _POOLS = ("cpu", "gpu")
 _START_TIMEOUT_S = 180.0  # on a busy machine; the first start creates databases
 _SUPERVISE_INTERVAL_S = 0.5
@@ -48,28 +45,17 @@ class UpError(ToolformerError):
 
 
 class Up:
-    """The servers of one data folder, from `start` to `stop`.
+    """The servers of one data folder, from `start` to `stop`; corpora are built on `schedule` and from `watch`.
 
-    Args:
-        data: the data folder or URL; with a URL, files that need a local disk are in the folder `toolformer-remote`.
-        prefect_port, mlflow_port, view_port: 0: any free one.
-        corpus: what the build form is filled in with, and what is built at the times of `schedule`, a cron line in UTC.
-        watch: a folder; every corpus file that arrives in it is built.
-        notify: called with messages for the user.
-
-    Raises:
-        UpError: it runs already for this data folder.
-        PortTakenError: somebody listens on a requested port.
-        UsageError: an option is wrong, or the data folder cannot be written.
+    Ports of 0 are any free ones. An UpError or PortTakenError: it runs already, or somebody listens on a port.
     """
 
     def __init__(
         self,
         data: str,
-        *,
-        prefect_port: int = PREFECT_PORT,
-        mlflow_port: int = MLFLOW_PORT,
-        view_port: int = VIEW_PORT,
+        prefect_port: int = 4200,
+        mlflow_port: int = 5000,
+        view_port: int = 8001,
         corpus: str = "",
         schedule: str = "",
         watch: str = "",
@@ -87,23 +73,16 @@ class Up:
             self._lock = FileLock(lock_path(self._store))
         except LockHeldError as exc:
             raise UpError(_already_running(self._store, exc)) from exc
+        (folder / FILE).unlink(missing_ok=True)  # an earlier one's
         try:
             wanted = {"--prefect-port": prefect_port, "--mlflow-port": mlflow_port, "--view-port": view_port}
-            ports = choose_ports(wanted)
+            ports = choose_ports(wanted).values()
         except BaseException:
             self._lock.close()
             raise
-        root = f"http://{LOOPBACK}:{ports['--prefect-port']}"
-        self.addresses = Addresses(
-            ui=root,
-            api=f"{root}/api",
-            mlflow=f"http://{LOOPBACK}:{ports['--mlflow-port']}",
-            warehouse=str(self._store.local_folder / SNAPSHOT),
-            logs=str(folder),
-            pid=os.getpid(),
-            seconds=math.nan,
-            viewer=f"http://{LOOPBACK}:{ports['--view-port']}",
-        )
+        ui, mlflow, viewer = (f"http://{LOOPBACK}:{port}" for port in ports)
+        snapshot = str(self._store.local_folder / SNAPSHOT)
+        self.addresses = Addresses(ui, f"{ui}/api", mlflow, snapshot, str(folder), os.getpid(), math.nan, viewer)
         self._group = ProcessGroup()
         self._servers: list[Service] = []
         self._workers: list[Service] = []
@@ -159,9 +138,7 @@ class Up:
     def kill_now(self) -> None:
         """Kill everything at once, and let `stop` wait no longer. Builds and trainings can still be continued."""
         self._killed.set()
-        for process in self._group.processes():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        _kill(self._group.processes())
 
     def stop(self) -> None:
         """End everything: workers first, then flow runs, which stop where they can be continued, then servers."""
@@ -171,13 +148,10 @@ class Up:
             self._group.wait_until_ended(self._workers, _END_TIMEOUT_S)
             self._group.send_signal(self._servers, signal.SIGTERM)
             self._group.wait_until_ended(self._servers, _END_TIMEOUT_S)
-        for process in self._group.processes():
-            if LAUNCH_VARIABLE not in variables_of(process):  # `close` gives trainings some more seconds
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+        # `close` gives trainings some more seconds
+        _kill(process for process in self._group.processes() if LAUNCH_VARIABLE not in variables_of(process))
         self._group.close()
-        delete_addresses(self._store)
-        self._lock.close()
+        self._lock.close()  # which ends the addresses, too
 
     @contextmanager
     def running(self) -> Iterator[Addresses]:
@@ -189,8 +163,8 @@ class Up:
 
     def _runs(self) -> list[psutil.Process]:
         """Return the processes of flow runs; their trainings are not among them, since flow runs stop those."""
-        variables = [(process, variables_of(process)) for process in self._group.processes()]
-        return [process for process, names in variables if FLOW_RUN_VARIABLE in names and LAUNCH_VARIABLE not in names]
+        named = ((process, variables_of(process)) for process in self._group.processes())
+        return [process for process, names in named if FLOW_RUN_VARIABLE in names and LAUNCH_VARIABLE not in names]
 
     def _grace_s(self) -> float:
         if not any(LAUNCH_VARIABLE in variables_of(process) for process in self._group.processes()):
@@ -209,10 +183,15 @@ class Up:
                 self._notify(f"{run['name']} was running when toolformer up was killed, and is marked as crashed")
 
 
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
 def _already_running(store: Store, error: LockHeldError) -> str:
-    addresses = read_addresses(store)
     advice = "it is starting; wait for it"
-    if addresses:
+    if addresses := read_addresses(store):
         advice = f"Prefect at {addresses.ui}, MLflow at {addresses.mlflow}; use it"
     holder = f"process {error.pid} since {error.since}" if error.pid else "another process"
     stop = f"kill {error.pid}" if error.pid else "Ctrl-C"

@@ -27,8 +27,7 @@ def pool_template(tracking: str = "") -> dict[str, Any]:
 def close_template(template: dict[str, Any], tracking: str) -> dict[str, Any]:
     """Return a process pool's base job template changed so that no run chooses its command, environment or folder.
 
-    The template's defaults for these become fixed values, and job variables that it does not declare are refused. All
-    runs have `tracking` as MLFLOW_TRACKING_URI; "": each worker's own.
+    All runs have `tracking` as MLFLOW_TRACKING_URI; "": each worker's own.
     """
     closed = copy.deepcopy(template)
     job, schema = closed.setdefault("job_configuration", {}), closed.setdefault("variables", {"type": "object"})

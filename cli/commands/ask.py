@@ -3,56 +3,22 @@
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-from typer.models import OptionInfo
+from typer import Argument, Option
 
 from cli.commands.build import Runner, checked_runner
 from cli.commands.warehouse import built_store, published_snapshot
-from cli.options import AsJson, Data, option_of, parse_by_tool, parse_rates, parse_thresholds, with_options
+from cli.options import AsJson, Data, option_name, option_of, parse_by_tool, parse_rates, parse_thresholds, with_options
 from cli.terminal import print_json, say
 from flows.build_dataset.parameters import BuildParameters
+from flows.cost.parameters import CostOptions
 from flows.forms.calls import Ratings
 from tasks.environment import prepare_environment
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UsageError
 
 
-def _cost(help: str, *names: str, metavar: str | None = None) -> OptionInfo:
-    panel = "What a run of that size costs"
-    option: OptionInfo = typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
-    return option
-
-
-_DOCUMENTS = _cost(
-    "Plan by numbers: the cost of a run on this many documents, e.g. 1e9. --corpus is then not needed, and is not read"
-)
-_GPU = _cost(
-    "Card on which the model runs: a100, a100-40gb, h100, h100-pcie, h200, b200, l40s, l4, mi300x, or another with "
-    "--assume tflops=..,bandwidth=.. (default: none, the model runs on --workers cores)"
-)
-_SAMPLE = _cost(
-    "Data folder or URL of a finished build, whose counters are the basis (default: --data, if one was finished there; "
-    "else the paper's figures and ours)",
-    "--from",
-    metavar="DATA",
-)
-_ASSUME = _cost(
-    "Another value for a line of the printed assumptions; may be repeated, or several with commas", metavar="NAME=VALUE"
-)
-
-
-@with_options(BuildParameters, optional=("corpus",))
-def plan(
-    parameters: BuildParameters,
-    runner: Runner = None,
-    documents: Annotated[float | None, _DOCUMENTS] = None,
-    gpu: Annotated[str, _GPU] = "",
-    gpu_count: Annotated[int, _cost("How many of them")] = 1,
-    gpu_price: Annotated[float | None, _cost("What an hour of one card costs, in your currency, e.g. 2.5")] = None,
-    sample: Annotated[str | None, _SAMPLE] = None,
-    assume: Annotated[list[str] | None, _ASSUME] = None,
-    as_json: AsJson = False,
-) -> None:
+@with_options(BuildParameters, CostOptions, optional=("corpus",))
+def plan(parameters: BuildParameters, costs: CostOptions, runner: Runner = None, as_json: AsJson = False) -> None:
     """Show what a build would do, why, and at what cost. Loads no model, changes nothing.
 
     Costs are estimated from past runs in the same data folder, scaled by documents and by draws (k * m). "at least"
@@ -68,23 +34,17 @@ def plan(
     Example: toolformer plan --documents 1e9 --gpu h100 --gpu-count 64 --gpu-price 2.5 --model gpt-j-6b --from pilot
     """
     prepare_environment()
-    if documents is not None:
+    if costs.documents is not None:
         from cli.render.cost import cost_as_json, print_cost
         from flows.cost.of_build import cost_of_build
 
-        cost = cost_of_build(
-            parameters, documents, gpu=gpu, gpu_count=gpu_count, gpu_price=gpu_price, sample=sample, assume=assume or ()
-        )
+        cost = cost_of_build(parameters, costs.documents, costs)
         print_json(cost_as_json(cost)) if as_json else print_cost(cost)
         return
-    by_numbers = {"--gpu": gpu, "--gpu-count": gpu_count != 1, "--gpu-price": gpu_price is not None}
-    by_numbers |= {"--from": sample is not None, "--assume": assume}
-    if names := [name for name, given in by_numbers.items() if given]:
+    if names := list(map(option_name, costs.model_dump(exclude_defaults=True))):
         raise UsageError(f"{', '.join(names)}: for a plan by numbers; say how many documents, e.g. --documents 1e9")
     if not parameters.corpus:
-        raise UsageError(
-            "--corpus names the texts to annotate; for the cost by numbers alone give --documents, e.g. 1e9"
-        )
+        raise UsageError("--corpus names the texts; for the cost by numbers alone give --documents, e.g. 1e9")
     checked_runner(runner, parameters.workers, parameters.gpus)
     from cli.render.answers import print_plan
     from flows.build_dataset.plan import plan_build
@@ -106,32 +66,28 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
 
     Example: toolformer stats --data runs/c4 --json
     """
-    from cli.render.progress import print_stats
+    from cli.render.answers import print_stats
     from warehouse.queries import stats as query
     from warehouse.queries.builds import current_build, kept_calls
 
     snapshot = published_snapshot(data)
     figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
     if as_json:
-        print_json(
-            {
-                "of": build,
-                "conserved": figures.conserved,
-                "balances": [{**asdict(b), "conserved": b.conserved} for b in figures.balances],
-                "yield": figures.yields,
-                "false_discovery_rates": figures.rates,
-                "coverage": figures.coverage,
-                "tools": figures.tools,
-                "benchmarks": figures.benchmarks,
-                "kept": calls,
-            }
-        )
+        balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
+        told: dict[str, object] = {
+            "of": build,
+            "conserved": figures.conserved,
+            "balances": balances,
+            "yield": figures.yields,
+        }
+        told |= {"false_discovery_rates": figures.rates, "coverage": figures.coverage, "tools": figures.tools}
+        print_json({**told, "benchmarks": figures.benchmarks, "kept": calls})
     else:
         print_stats(figures, build, calls)
 
 
 def explain(
-    doc_id: Annotated[str, typer.Argument(help="The document's id, or its first characters")],
+    doc_id: Annotated[str, Argument(help="The document's id, or its first characters")],
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,52 +98,24 @@ def explain(
     from flows.report.document_trace import trace_document
 
     trace = trace_document(built_store(data), published_snapshot(data), doc_id)
-    if as_json:
-        fields = asdict(trace)
-        print_json({**fields.pop("explanation"), **fields})
-    else:
-        from cli.render.answers import print_document_trace
+    from cli.render.answers import print_document_trace
 
-        print_document_trace(trace)
+    fields = asdict(trace)
+    print_json({**fields.pop("explanation"), **fields}) if as_json else print_document_trace(trace)
+
+
+_REPEATS = Option("--keep-repeats/--drop-repeats", help="Of calls like a better one nearby (default: as C* was made)")
 
 
 def what_if(
-    tau: Annotated[
-        str, typer.Option("--tau", help="Filtering thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")
-    ] = "",
-    fdr: Annotated[
-        str,
-        typer.Option(
-            "--fdr",
-            help="Find each tool's threshold for a rate of false discoveries of at most this, e.g. 0.05; several, "
-            "0.01,0.05,0.1, are compared. Needs scores with decoys (build --decoys 3)",
-        ),
-    ] = "",
-    top_k: Annotated[
-        str,
-        typer.Option(
-            help="Only the k best positions of a document, as they were ranked; or by tool, calculator=3,qa=2"
-        ),
-    ] = "",
-    tau_s: Annotated[
-        str, typer.Option(help="Only positions where p(' [') is above this; or by tool, calculator=0.1,qa=0.2")
-    ] = "",
-    keep_repeats: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep-repeats/--drop-repeats",
-            help="Keep or drop calls of one tool with the same input within five tokens of a better one (default: as "
-            "C* was assembled)",
-        ),
-    ] = None,
+    tau: Annotated[str, Option("--tau", help="Thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")] = "",
+    fdr: Annotated[str, Option("--fdr", help="Find thresholds for rates of false discoveries, e.g. 0.01,0.05")] = "",
+    top_k: Annotated[str, Option(help="Only the k best positions of a document; or by tool, calculator=3,qa=2")] = "",
+    tau_s: Annotated[str, Option(help="Only where p(' [') is above this; or by tool, calculator=0.1,qa=0.2")] = "",
+    keep_repeats: Annotated[bool | None, _REPEATS] = None,
     ratings: Annotated[Ratings, option_of(BuildParameters, "ratings")] = "all",
-    materialise: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Assemble C* with these thresholds, as a new version of the dataset NAME"),
-    ] = None,
-    samples: Annotated[
-        int, typer.Option(min=0, help="Calls to show that would be added, and as many that would be removed")
-    ] = 5,
+    materialise: Annotated[str | None, Option(metavar="NAME", help="Assemble C* so, as a version of NAME")] = None,
+    samples: Annotated[int, Option(min=0, help="Calls to show that would come, and as many that would go")] = 5,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -232,10 +160,9 @@ def what_if(
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:
-        version = {"dataset": dataset.to_json()} if dataset is not None else {}
-        rated = {"found": found} if found else {}
-        notes = {"notes": what_if_query.notes, "max_examples": limit}
-        print_json({"now": build, **asdict(answer), **notes, **rated, **version})
+        more: dict[str, object] = {"found": found} if found else {}
+        more |= {"dataset": dataset.to_json()} if dataset is not None else {}
+        print_json({"now": build, **asdict(answer), "notes": what_if_query.notes, "max_examples": limit, **more})
         return
     from cli.render.answers import print_what_if
     from cli.render.console import counted
@@ -249,7 +176,7 @@ def what_if(
 
 
 def datasets(
-    name: Annotated[str, typer.Argument(help="name, name@version or name@version-made: print its card")] = "",
+    name: Annotated[str, Argument(help="name, name@version or name@version-made: print its card")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -268,19 +195,13 @@ def datasets(
 
         dataset = find_dataset(store, name)
         card = card_of(store, dataset)
-        if as_json:
-            print_json({**dataset.to_json(), "card": card})
-        else:
-            say(card, end="")
+        print_json({**dataset.to_json(), "card": card}) if as_json else say(card, end="")
         return
+    from cli.render.answers import print_datasets
     from warehouse.audit import missing_files
 
     versions = [(dataset, missing_files(store, dataset)) for dataset in store.datasets()]
     if as_json:
         print_json([{**dataset.to_json(), "gone": missing} for dataset, missing in versions])
-    elif not versions:
-        print("no version yet: run the same toolformer build to its end")
     else:
-        from cli.render.answers import print_datasets
-
         print_datasets(versions)

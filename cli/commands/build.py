@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from cli.options import AsJson, with_options
 from cli.terminal import exit_on_signal, keep_run_logs_off_the_terminal, print_json
@@ -13,15 +13,8 @@ from flows.build_dataset.parameters import BuildParameters
 from tasks.environment import prepare_environment
 from tasks.settings import runner_named
 
-_RUNNING = "Running"  # the heading of the forms' fields that say how tasks run
-
-Runner = Annotated[
-    str | None,
-    typer.Option(
-        help="threads, dask, or a Dask scheduler's address (default: $TOOLFORMER_RUNNER, else threads)",
-        rich_help_panel=_RUNNING,
-    ),
-]
+_WHERE = "threads, dask, or a Dask scheduler's address (default: $TOOLFORMER_RUNNER, else threads)"
+Runner = Annotated[str | None, Option(help=_WHERE, rich_help_panel="Running")]
 
 
 def checked_runner(runner: str | None, workers: int, gpus: int | None = None) -> str:

@@ -1,16 +1,14 @@
 """The command `diagnose`: can this model teach itself these tools, and if not, which step prevents it?"""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
 from cli.options import AsJson, option_of, parse_thresholds, with_options
 from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
-from flows.runtime.stopping import TERMINATED, Terminated
 from tasks.environment import prepare_environment
 from tasks.settings import model_credentials
 
@@ -19,10 +17,7 @@ from tasks.settings import model_credentials
 def diagnose(
     tool_options: ToolOptions,
     model: Annotated[str, option_of(BuildParameters, "model")] = "embedded",
-    documents: Annotated[
-        int | None,
-        typer.Option(min=4, help="Texts per tool (default 24: the embedded model takes about two minutes for them)"),
-    ] = None,
+    documents: Annotated[int, Option(min=4, help="Texts per tool; of 24, the embedded model takes two minutes")] = 24,
     tau_s: Annotated[float | None, option_of(BuildParameters, "tau_s")] = None,
     top_k: Annotated[int | None, option_of(BuildParameters, "top_k")] = None,
     draws: Annotated[int | None, option_of(BuildParameters, "draws")] = None,
@@ -31,11 +26,8 @@ def diagnose(
     draw_form: Annotated[str, option_of(BuildParameters, "draw_form")] = "free",
     keep_repeats: Annotated[bool | None, option_of(BuildParameters, "keep_repeats")] = None,
     prompts: Annotated[Path | None, option_of(BuildParameters, "prompts")] = None,
-    gold: Annotated[
-        Path | None,
-        typer.Option(help="Folder with corpus.jsonl and gold.jsonl, plain or as .gz (default: the small world's)"),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of texts and of the draws")] = 0,
+    gold: Annotated[Path | None, Option(help="Folder of corpus.jsonl and gold.jsonl (default: our own)")] = None,
+    seed: Annotated[int, Option(min=0, help="Of the choice of texts and of the draws")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Can a model teach itself these tools? If not, which step fails, and what to do? Takes minutes and stores nothing.
@@ -50,7 +42,7 @@ def diagnose(
     prepare_environment()
     from toolformer_core.diagnose.gold import read_gold
     from toolformer_core.diagnose.reference import read_reference
-    from toolformer_core.diagnose.run import DOCUMENTS, DiagnoseConfig, check_config, measure
+    from toolformer_core.diagnose.run import DiagnoseConfig, check_config, measure
     from toolformer_core.diagnose.verdict import judge
     from toolformer_core.embedded import ASSETS
     from toolformer_core.lm.load import load_model
@@ -58,7 +50,7 @@ def diagnose(
     tools = build_chosen(tool_options)
     texts = read_gold(gold or ASSETS)
     config = DiagnoseConfig(
-        documents=DOCUMENTS if documents is None else documents,
+        documents=documents,
         tau_s=tau_s,
         top_k=top_k,
         draws=draws,
@@ -71,26 +63,22 @@ def diagnose(
     )
     check_config(tools, config)
     reference = read_reference()
-    diagnoses = []
     from cli.render.diagnosis import DiagnosisDisplay, print_diagnosis, print_verdicts
 
-    try:
-        with DiagnosisDisplay(as_json) as display:
-            lm = load_model(model, credentials=model_credentials(model))
-            for figures in measure(lm, tools, texts, config, display):
-                verdict = judge(figures, reference.tools.get(figures.tool))
-                diagnoses.append((figures, verdict))
-                if not as_json:
-                    print_diagnosis(display.stdout, figures, verdict)
-    except (KeyboardInterrupt, Terminated) as exc:
-        print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
-        raise typer.Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
-    verdicts = [verdict for _, verdict in diagnoses]
+    diagnoses = []
+    with DiagnosisDisplay(as_json) as display:
+        lm = load_model(model, credentials=model_credentials(model))
+        for figures in measure(lm, tools, texts, config, display):
+            verdict = judge(figures, reference.tools.get(figures.tool))
+            diagnoses.append((verdict, figures))
+            if not as_json:
+                print_diagnosis(display.stdout, figures, verdict)
+    verdicts = [verdict for verdict, _ in diagnoses]
     if as_json:
-        tools_json = [{"verdict": verdict, "figures": figures} for figures, verdict in diagnoses]
-        head = {"model": model, "texts": texts.digest, "documents": config.documents}
-        print_json({**head, "tools": tools_json, "reference": reference})
+        found = [{"verdict": verdict, "figures": figures} for verdict, figures in diagnoses]
+        head = {"model": model, "texts": texts.digest, "documents": documents}
+        print_json({**head, "tools": found, "reference": reference})
     else:
         print_verdicts(verdicts, comparable=reference.texts == texts.digest)
     if not all(verdict.teachable for verdict in verdicts):
-        raise typer.Exit(1)
+        raise Exit(1)

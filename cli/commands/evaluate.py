@@ -1,21 +1,15 @@
 """The commands `evaluate` and `tables`."""
 
-from __future__ import annotations
+from typing import Annotated
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typer import Option
 
 from cli.commands.build import Runner, run_flow
 from cli.commands.warehouse import built_store
 from cli.options import AsJson, Data, with_options
 from cli.terminal import print_json
 from flows.evaluate.parameters import EvaluateParameters
-from flows.report.commands import sql_command
 from tasks.settings import data_folder
-
-if TYPE_CHECKING:
-    from flows.evaluate.metrics import EvaluateResult
 
 
 @with_options(EvaluateParameters)
@@ -25,37 +19,14 @@ def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJ
     Example: toolformer evaluate --task svamp --path SVAMP.json --model EleutherAI/gpt-j-6b --k 0,1,3,10
     """
     result = run_flow("flows.evaluate", "run_evaluate", parameters, runner, quiet=as_json)
-    print_json(result) if as_json else _print_result(result)
+    from cli.render.tables import print_evaluation
 
-
-def _print_result(result: EvaluateResult) -> None:
-    from cli.render.console import Console, counted, shards_line
-    from cli.render.tables import print_tables
-    from flows.evaluate.metrics import table_of
-
-    console = Console()
-    print_tables([table_of(result)])
-    if result.paper:
-        figures = ", ".join(f"{name} {value:g}" for name, value in result.paper.items())
-        console.print(f"The paper: {figures}")
-    elif result.perplexities:
-        console.print(
-            "The paper measured WikiText and CCNet, and this text is not known to be one of them, so no figure of the "
-            "paper is shown. If it is WikiText: --task wikitext."
-        )
-    if result.rejected:
-        console.print(f"Rows left out: {counted(result.rejected)} (with their lines in the table rejects)")
-    console.print(shards_line(result))
-    console.say(f"MLflow run {result.mlflow_run}: {result.runs_view}")
-    view = "perplexity" if result.perplexities else "accuracy"
-    console.say(f"Ask it anything: {sql_command(result.snapshot, f'FROM {view}')}")
+    print_json(result) if as_json else print_evaluation(result)
 
 
 def tables(
     data: Data = None,
-    model: Annotated[
-        str | None, typer.Option(help="The base model, as it was named to evaluate (default: the last one evaluated)")
-    ] = None,
+    model: Annotated[str | None, Option(help="The base model, as evaluate was told (default: the last)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the paper's Tables 2 to 10, shares of calls and Figure 4: our figures, from what was run, beside its own.

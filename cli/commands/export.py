@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from cli.commands.warehouse import built_store, published_snapshot
 from cli.options import AsJson, Data, with_options
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @with_options(ExportParameters, optional={"out"})
 def export(
     parameters: ExportParameters,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Show ten examples, what is trained and what is not; write nothing")
-    ] = False,
+    preview: Annotated[bool, Option("--preview", help="Show ten examples and what is trained; write nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export C*: as text, as JSONL with the calls' spans, for `datasets`, or in the form that a trainer reads.
@@ -57,15 +55,13 @@ def export(
 
 
 def push(
-    job: Annotated[str, typer.Argument(help="The training: its name, or its folder")],
-    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Model repository on the Hugging Face hub")],
+    job: Annotated[str, Argument(help="The training: its name, or its folder")],
+    repository: Annotated[str, Argument(metavar="OWNER/NAME", help="Model repository on the Hugging Face hub")],
     data: Data = None,
-    licence: Annotated[
-        str | None, typer.Option(help="Of the weights (default: what the README.md of the base model states)")
-    ] = None,
-    public: Annotated[bool, typer.Option("--public", help="Whether all may read it (default: private)")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Push also where other files lie")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent; send nothing")] = False,
+    licence: Annotated[str | None, Option(help="Of the weights (default: the base model's, by its README.md)")] = None,
+    public: Annotated[bool, Option("--public", help="Whether all may read it (default: private)")] = False,
+    replace: Annotated[bool, Option("--replace", help="Push also where other files lie")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would be sent; send nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Upload a finetuned model to the Hugging Face hub, with a card that names the licences, in one commit.
@@ -135,11 +131,9 @@ def _print_pushed(pushed: Pushed) -> None:
 def _print_preview(shown: list[Preview], *, as_json: bool) -> None:
     """Print examples: what is masked in another colour; where there are no colours, between ⟦ and ⟧."""
     if as_json:
-        parts = ([{"text": text, "trained": trained} for text, trained in one.parts] for one in shown)
+        named = ("text", "trained")
+        parts = [[dict(zip(named, part, strict=True)) for part in one.parts] for one in shown]
         print_json([{"doc_id": one.doc_id, "parts": of_it} for one, of_it in zip(shown, parts, strict=True)])
-        return
-    if not shown:
-        say("no example of it can be exported")
         return
     from rich.text import Text
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from cli.commands.build import flow_module
 from cli.commands.warehouse import built_store
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cli.render.progress import TrainingDisplay
     from flows.finetune.resolve import FinetunePlan
 
-_CHECKPOINT_S = 15.0  # seconds from SIGTERM in which the current step and its checkpoint must be done
+_CHECKPOINT_S = 15.0  # how long the command waits for a checkpoint after SIGTERM, which SIGKILL usually follows
 
 Report = Callable[[int, Mapping[str, Any]], None]  # takes the index of a training and one of its events
 
@@ -33,7 +33,7 @@ Report = Callable[[int, Mapping[str, Any]], None]  # takes the index of a traini
 @with_options(FinetuneParameters)
 def finetune(
     parameters: FinetuneParameters,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Finetune a model on C*. Run it again to resume. Runs are compared in MLflow.
@@ -66,10 +66,7 @@ def finetune(
 
 @contextmanager
 def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator[Report]:
-    """Show the progress of trainings that run side by side, labelled with their arms, and stop them on a signal.
-
-    Raises `typer.Exit` if a signal stopped them, and `Stopped` if something else did, e.g. a time limit.
-    """
+    """Show the progress of trainings that run side by side, labelled with their arms, and stop them on a signal."""
     from cli.render.progress import TrainingDisplay
 
     names = [plan.spec.arm if len(plans) > 1 else "" for plan in plans]
@@ -82,15 +79,11 @@ def showing_trainings(plans: Sequence[FinetunePlan], *, quiet: bool) -> Iterator
         if not stopping.code:
             raise
         print(exc, file=sys.stderr)
-        raise typer.Exit(stopping.code) from exc
+        raise Exit(stopping.code) from exc
 
 
 class _Stopping:
-    """Ctrl-C and SIGTERM: the first asks trainings to stop with a checkpoint, the second kills them, the third exits.
-
-    SIGTERM is usually followed by SIGKILL. So after SIGTERM the command waits for the checkpoint for a limited time
-    only; the training saves it in any case, and ends.
-    """
+    """Ctrl-C and SIGTERM: the first asks trainings to stop with a checkpoint, the second kills, the third exits."""
 
     def __init__(self, display: TrainingDisplay, plans: Sequence[FinetunePlan]) -> None:
         self.code = 0  # that of the command, once a signal has come
@@ -123,9 +116,7 @@ class _Stopping:
     def _leave(self) -> None:
         for plan in self._plans:
             self._write_stop_file(plan)  # it may have been started since
-        message = (
-            "stopped; a training under way ends after its step, with a checkpoint; run the same command again to go on"
-        )
+        message = "stopped; a training ends after its step, with a checkpoint; run the same command again to go on"
         exit_now(self.code, message, self._display.close)
 
     def _kill_trainings(self) -> None:

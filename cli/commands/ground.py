@@ -1,15 +1,12 @@
-"""The commands `ground`: GEAR's choice of tools, for one query or for those of benchmarks.
+"""The commands `ground query` and `ground benchmarks`: GEAR's choice of tools, for one query or for many.
 
-The first word may be left out:
-
-    toolformer ground "QUERY" ...         is short for    toolformer ground query "QUERY" ...
-    toolformer ground --task ...          is short for    toolformer ground benchmarks --task ...
+The word behind `ground` may be left out.
 """
 
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 from typer.core import TyperGroup
 
 from cli.commands.build import Runner, run_flow
@@ -31,7 +28,7 @@ class _GroundGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-ground_app = typer.Typer(
+ground_app = Typer(
     cls=_GroundGroup,
     no_args_is_help=True,
     help='Choose tools by GEAR: for one query (toolformer ground "How far is ...?"), or for the queries of benchmarks '
@@ -43,7 +40,7 @@ ground_app = typer.Typer(
 @with_options(ToolOptions)
 def ground_query(
     tools: ToolOptions,
-    query: Annotated[str, typer.Argument(help="The query")],
+    query: Annotated[str, Argument(help="The query")],
     model: Annotated[str, option_of(GroundParameters, "model")] = "embedded",
     large_model: Annotated[str | None, option_of(GroundParameters, "large_model")] = None,
     encoder: Annotated[str, option_of(GroundParameters, "encoder")] = "",
@@ -51,17 +48,9 @@ def ground_query(
     gamma: Annotated[float, option_of(GroundParameters, "gamma")] = GEAR_GAMMA,
     smoothing: Annotated[float, option_of(GroundParameters, "smoothing")] = GEAR_LAMBDA,
     threshold: Annotated[float | None, option_of(GroundParameters, "threshold")] = None,
-    mock: Annotated[
-        str,
-        typer.Option(
-            help="Keys of tools that are ranked by their stored example response, "
-            "separated by commas; all: every tool that has one"
-        ),
-    ] = "",
+    mock: Annotated[str, Option(help="Tools ranked by their stored example response, with commas, or all")] = "",
     date_: Annotated[str, option_of(WritingOptions, "date")] = "",
-    answer: Annotated[
-        bool, typer.Option("--answer", help="Also answer: one call of the large LM, then the tool")
-    ] = False,
+    answer: Annotated[bool, Option("--answer", help="Also answer: one call of the large LM, then the tool")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rank the tools for a query: both scores, each tool's preliminary answer, and why the first one is chosen.

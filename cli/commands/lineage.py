@@ -1,29 +1,21 @@
 """`toolformer lineage`: data lineage, printed, or sent as OpenLineage events."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from typer import Option
 
 from cli.commands.warehouse import built_store
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say
+from flows.lineage.steps import Data as Dataset
 from toolformer_core.errors import UsageError
-
-if TYPE_CHECKING:
-    from flows.lineage.steps import Data as Dataset
 
 
 def lineage(
-    run: Annotated[str, typer.Option(help="Of this run alone: a build, an evaluation, a training's job, ...")] = "",
-    dataset: Annotated[
-        str, typer.Option(help="Of this dataset: name, or name@version; the run that made it, and what was made of it")
-    ] = "",
-    to: Annotated[
-        str, typer.Option(help="File or server to send OpenLineage events to, e.g. http://localhost:5000")
-    ] = "",
+    run: Annotated[str, Option(help="Of this run alone: a build, an evaluation, a training's job, ...")] = "",
+    dataset: Annotated[str, Option(help="Of NAME or NAME@VERSION: the run that made it, and what is made of it")] = "",
+    to: Annotated[str, Option(help="File or server to send OpenLineage events to, e.g. http://localhost:5000")] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:

@@ -6,9 +6,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
 
 def up(
     data: Data = None,
-    prefect_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of Prefect's server and UI; 0 takes a free one")
-    ] = 4200,
-    mlflow_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of MLflow; 0 takes a free one")] = 5000,
-    view_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the viewer; 0 takes a free one")] = 8001,
-    corpus: Annotated[str, typer.Option(help="Corpus for the build form and for --schedule")] = "",
-    schedule: Annotated[str, typer.Option(help="When to build it: a cron line in UTC, e.g. '0 2 * * *'")] = "",
-    watch: Annotated[str, typer.Option(help="A folder; every corpus file that arrives in it is built")] = "",
+    prefect_port: Annotated[int, Option(min=0, max=65535, help="Port of Prefect; 0 takes a free one")] = 4200,
+    mlflow_port: Annotated[int, Option(min=0, max=65535, help="Port of MLflow; 0 takes a free one")] = 5000,
+    view_port: Annotated[int, Option(min=0, max=65535, help="Port of the viewer; 0 takes a free one")] = 8001,
+    corpus: Annotated[str, Option(help="Corpus for the build form and for --schedule")] = "",
+    schedule: Annotated[str, Option(help="When to build it: a cron line in UTC, e.g. '0 2 * * *'")] = "",
+    watch: Annotated[str, Option(help="A folder; every corpus file that arrives in it is built")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Start Prefect, MLflow, the viewer, all forms and a worker for each pool on loopback. Ctrl-C stops all.
@@ -43,28 +42,12 @@ def up(
     from flows.runtime.disk import explain_full_disk
     from ops.up import Up, UpError
 
-    folder = data_folder(data)
-
-    def notify(line: str) -> None:
-        say(line, error=True)
-
-    servers = Up(
-        folder,
-        prefect_port=prefect_port,
-        mlflow_port=mlflow_port,
-        view_port=view_port,
-        corpus=corpus,
-        schedule=schedule,
-        watch=watch,
-        notify=notify,
-    )
+    folder, notify = data_folder(data), partial(say, error=True)
+    servers = Up(folder, prefect_port, mlflow_port, view_port, corpus, schedule, watch, notify)
     if not as_json:
         notify(f"starting; logs in {servers.addresses.logs}")
     with explain_full_disk(folder, UpError), _until_stopped(servers) as stop, servers.running() as addresses:
-        if as_json:
-            print_json(addresses, indent=None)
-        else:
-            _print_addresses(addresses)
+        print_json(addresses, indent=None) if as_json else _print_addresses(addresses)
         servers.supervise(stop)
         if not as_json:
             notify("stopping; press Ctrl-C again to stop at once")
@@ -92,21 +75,15 @@ def _until_stopped(servers: Up) -> Iterator[threading.Event]:
         yield stop
     except _Stopped as exc:
         say("stopped before everything was up", error=True)
-        raise typer.Exit(128 + exc.args[0]) from None
+        raise Exit(128 + exc.args[0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _print_addresses(addresses: Addresses) -> None:
-    lines = {
-        "Prefect UI": addresses.ui,
-        "Prefect API": addresses.api,
-        "MLflow": addresses.mlflow,
-        "viewer": addresses.viewer,
-        "DuckDB": addresses.warehouse,
-        "logs": addresses.logs,
-    }
+    lines = {"Prefect UI": addresses.ui, "Prefect API": addresses.api, "MLflow": addresses.mlflow}
+    lines |= {"viewer": addresses.viewer, "DuckDB": addresses.warehouse, "logs": addresses.logs}
     for name, place in lines.items():
         print(f"{name:<12} {place}")
     print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)
@@ -114,9 +91,9 @@ def _print_addresses(addresses: Addresses) -> None:
 
 def doctor(
     data: Data = None,
-    model: Annotated[str, typer.Option(help="Model to look for: 'embedded', a folder, or a hub name")] = "embedded",
-    profile: Annotated[str, typer.Option(help="Where trainings are to run; what it needs is checked")] = "auto",
-    passages: Annotated[str, typer.Option(help="JSONL of title, section, text for wikisearch and qa")] = "",
+    model: Annotated[str, Option(help="Model to look for: 'embedded', a folder, or a hub name")] = "embedded",
+    profile: Annotated[str, Option(help="Where trainings are to run; what it needs is checked")] = "auto",
+    passages: Annotated[str, Option(help="JSONL of title, section, text for wikisearch and qa")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Check this installation and say how to fix what is wrong. Changes nothing.
@@ -137,9 +114,6 @@ def doctor(
                 say(f"{'':<15} -> {finding.remedy}")
     failed = sum(finding.level == "fail" for finding in findings)
     warned = sum(finding.level == "warn" for finding in findings)
-    if as_json:
-        print_json(findings)
-    else:
-        print(f"\n{failed} failed, {warned} to know of" if failed or warned else "\nall is well")
+    print_json(findings) if as_json else print(f"\n{failed} failed, {warned} to know of")
     if failed:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from cli.commands.build import Runner, checked_runner, flow_module, showing_shards
 from cli.commands.finetune import showing_trainings
@@ -24,17 +24,12 @@ from toolformer_core.errors import UsageError
 if TYPE_CHECKING:
     from flows.evaluate.metrics import ArmFigures, EvaluateResult
     from flows.recipe.flow import RecipeResult
-    from flows.recipe.plan import RecipePlan
-
-_NAMED = 3  # steps that are named as needing something; the others are counted
 
 
 @with_options(RecipeParameters)
 def run(
     parameters: RecipeParameters,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say which steps are done and which are to do, and stop; changes nothing")
-    ] = False,
+    plan: Annotated[bool, Option("--plan", help="Say what is done and what is to do; change nothing")] = False,
     runner: Runner = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,67 +50,16 @@ def run(
     """
     prepare_environment()
     if plan:
+        from cli.render.progress import print_recipe_plan
         from flows.recipe.plan import plan_recipe
 
         planned = plan_recipe(parameters)
-        print_json(planned) if as_json else _print_plan(planned)
+        print_json(planned) if as_json else print_recipe_plan(planned)
         return
-    name = checked_runner(runner, workers=1)
-    result = run_and_show(parameters, name, quiet=as_json)
-    print_json(result) if as_json else _print_result(result, parameters.data)
+    result = run_and_show(parameters, checked_runner(runner, workers=1), quiet=as_json)
+    from cli.render.progress import print_recipe
 
-
-def _print_plan(plan: RecipePlan) -> None:
-    from rich.markup import escape
-
-    from cli.render.answers import print_plan
-    from cli.render.console import Console, narrow_table
-
-    console = Console()
-    table = narrow_table(f"What {escape(plan.name)} would do in {escape(plan.data)}")
-    for name in ("step", "state", ""):
-        table.add_column(name, no_wrap=bool(name), overflow="fold")
-    needed: dict[str, list[str]] = {}
-    for step in plan.steps:
-        waits = f"after {', '.join(step.waits_for)}" if step.waits_for else ""
-        note = "; ".join(filter(None, (step.note, waits)))
-        table.add_row(escape(step.step), "done" if step.done else "to do", escape(note))
-        for missing in step.missing:
-            needed.setdefault(missing, []).append(step.step)
-    console.print(table)
-    for missing, steps in needed.items():
-        more = f" and {len(steps) - _NAMED} more" if len(steps) > _NAMED else ""
-        console.say(f"not on this machine: {missing} (needed by {', '.join(steps[:_NAMED])}{more})")
-    for step in plan.steps:
-        if step.build is not None:
-            console.print(f"\n[bold]{escape(step.step)}[/bold]")
-            print_plan(step.build)
-
-
-def _print_result(result: RecipeResult, data: str) -> None:
-    from rich.markup import escape
-
-    from cli.render.console import Console
-    from cli.render.progress import print_best_calls, print_view_command
-    from flows.build_dataset.flow import BuildResult
-    from warehouse.queries import current_build
-
-    console = Console()
-    for step, one in result.results.items():
-        if not isinstance(one, BuildResult):
-            continue
-        for line in one.nothing_kept:
-            console.say(f"{step}: {line}")
-        current = current_build(one.snapshot)
-        if current is not None and current.run_id == one.run_id:  # the snapshot shows one build
-            print_best_calls(one)
-            print_view_command(data)
-    steps = f"{len(result.results)} step{'s' * (len(result.results) != 1)}"
-    console.print(f"{escape(result.name)}: {steps}, {result.seconds:.0f} s.")
-    if result.left_out:
-        console.say(f"Left out, as they need what is missing: {', '.join(result.left_out)}")
-    console.say(f"Results: {result.page} and {result.page.removesuffix('.md')}.html")
-    console.say(f"MLflow run {result.mlflow_run}, with those of the steps below it: {result.runs_view}")
+    print_json(result) if as_json else print_recipe(result, parameters.data)
 
 
 def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, quiet: bool) -> RecipeResult:
@@ -124,10 +68,8 @@ def run_and_show(parameters: RecipeParameters, runner: str | None = None, *, qui
 
     recipe = resolve(parameters)
     prepare_environment(parameters.data)
-    with (
-        flow_module("flows.recipe.flow", parameters, recipe) as module,
-        module.observed_by(partial(_show, quiet=quiet)),
-    ):
+    show = partial(_show, quiet=quiet)
+    with flow_module("flows.recipe.flow", parameters, recipe) as module, module.observed_by(show):
         result: RecipeResult = module.run_recipe(parameters, runner)
     return result
 
@@ -149,11 +91,8 @@ def _show(forms: Sequence[Any], *, quiet: bool) -> Iterator[Any]:
 
 def demo(
     data: Data = None,
-    model: Annotated[str, typer.Option(help="'embedded', or a folder or hub name of your own")] = "embedded",
-    limit: Annotated[
-        int | None,
-        typer.Option(min=10, help="At most this many documents, training steps and items: to see that all of it runs"),
-    ] = None,
+    model: Annotated[str, Option(help="'embedded', or a folder or hub name of your own")] = "embedded",
+    limit: Annotated[int | None, Option(min=10, help="At most this many documents, training steps and items")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the whole loop once, small, on the embedded model and corpus. Needs no network and no server.

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import exit_on_signal, print_json, say
@@ -13,7 +13,7 @@ from cli.tool_options import ToolData, ToolOptions, build_chosen
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import ToolformerError, UsageError
 
-tools_app = typer.Typer(help="List tools, try one, write your own.", no_args_is_help=True)
+tools_app = Typer(help="List tools, try one, write your own.", no_args_is_help=True)
 
 References = Annotated[list[str] | None, option_of(ToolOptions, "tool")]
 
@@ -42,28 +42,20 @@ def tools_list(tool: References = None, as_json: AsJson = False) -> None:
         print_json(rows)
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    from cli.render.console import Console
+    from cli.render.console import Console, narrow_table
 
-    table = Table("name", "in a call", "what it does", "from")
-    for row in rows:
-        table.add_row(*map(escape, row.values()))
-    Console().print(table)
+    headers = ("name", "in a call", "what it does", "from")
+    Console().print(narrow_table("", headers, rows=[[*map(escape, row.values())] for row in rows]))
 
 
 @tools_app.command("test", context_settings={"ignore_unknown_options": True})  # an input may begin with a minus
 @with_options(ToolData)
 def tools_test(
     data: ToolData,
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="calculator, calendar, wikisearch, qa, mt, one of the library, or of your own; see tools list"
-        ),
-    ],
-    input_: Annotated[str, typer.Argument(metavar="INPUT")] = "",
-    context: Annotated[str, typer.Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
+    name: Annotated[str, Argument(help="A tool of the paper or the library, or one of your own; see tools list")],
+    input_: Annotated[str, Argument(metavar="INPUT")] = "",
+    context: Annotated[str, Option(help="What the tool must know, e.g. the calendar's ISO date")] = "",
 ) -> None:
     """Call a tool once; a failure says why and ends with exit 1.
 
@@ -80,16 +72,14 @@ def tools_test(
         raise result
     if isinstance(result, ToolFailure):
         say(f"{tool.name}({input_}) gave nothing: {result.reason} {result.detail}".rstrip(), error=True)
-        raise typer.Exit(1)
+        raise Exit(1)
     say(result.text)
 
 
 @tools_app.command("new")
 def tools_new(
-    name: Annotated[str, typer.Argument(help="The tool's name, e.g. miles; in calls it is written in CamelCase")],
-    mcp: Annotated[
-        str, typer.Option(help="Describe a tool of an MCP server instead, e.g. mcp+stdio:mcp-server-time#convert_time")
-    ] = "",
+    name: Annotated[str, Argument(help="The tool's name, e.g. miles; in calls it is written in CamelCase")],
+    mcp: Annotated[str, Option(help="Describe an MCP server's tool instead, e.g. mcp+stdio:COMMAND#TOOL")] = "",
 ) -> None:
     """Write a tool of your own into this folder: NAME.py, its prompt NAME.txt and test_NAME.py. It works as it stands.
 
@@ -116,29 +106,20 @@ def tools_new(
     say(f"wrote {', '.join(files)}; try it with: toolformer tools test {reference} ...{todo}")
 
 
-index_app = typer.Typer(no_args_is_help=True)
-
-
-@index_app.callback()
-def _group() -> None:
-    """Build search indexes on disk, shared by processes."""
+index_app = Typer(help="Build search indexes on disk, shared by processes.", no_args_is_help=True)
 
 
 @index_app.command("wikipedia")
 def index_wikipedia(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="SRC",
-            help="pages-articles.xml.bz2, KILT's knowledge source, psgs_w100.tsv, or JSON lines of title, section and "
-            "text; each may be compressed",
-        ),
+        Argument(metavar="SRC", help="pages-articles.xml, KILT's source, psgs_w100.tsv or JSONL, plain or compressed"),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the index")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Index at most this many passages, for a trial")] = None,
+    out: Annotated[Path, Option(help="Folder of the index")],
+    limit: Annotated[int | None, Option(min=1, help="Index at most this many passages, for a trial")] = None,
     format_: Annotated[
         Literal["dump", "kilt", "psgs", "jsonl"] | None,
-        typer.Option("--format", help="What SRC is (default: recognised by its first bytes)"),
+        Option("--format", help="What SRC is (default: recognised by its first bytes)"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +130,7 @@ def index_wikipedia(
     Example: toolformer index wikipedia enwiki-latest-pages-articles.xml.bz2 --out enwiki
     """
     from cli.render.console import counted
-    from cli.render.index_progress import IndexDisplay
+    from cli.render.progress import IndexDisplay
     from toolformer_core.tools.search.index_writer import build_index, finished_index
     from toolformer_core.tools.search.passage_sources import open_source
 

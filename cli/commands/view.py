@@ -1,15 +1,12 @@
 """The commands `view`, `report` and `marks`: C* in a browser and as one HTML file, and ratings of its calls."""
 
-from __future__ import annotations
-
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from cli.commands.warehouse import built_store, check_new, published_snapshot
 from cli.options import AsJson, Data
@@ -18,19 +15,11 @@ from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 from toolformer_core.errors import UsageError
 
-if TYPE_CHECKING:
-    from flows.report.judging import JudgedCall, Judgements
-
 
 def view(
     data: Data = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8001,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="Address to bind; who reaches it reads the data, and may judge calls and make versions of C*"
-        ),
-    ] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one")] = 8001,
+    host: Annotated[str, Option(help="Address to bind; who reaches it reads the data and may judge")] = "127.0.0.1",
 ) -> None:
     """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
 
@@ -54,18 +43,17 @@ def view(
         )
     server = ViewerServer(folder, host, port)
     if not is_loopback(host):
-        warning = f"warning: {host} can be reached from other machines, and the viewer asks nobody for a password"
-        say(warning, error=True)
+        say(f"warning: {host} can be reached from other machines, and the viewer asks for no password", error=True)
     print(f"the viewer of {folder}: {server.url}; Ctrl-C ends it", flush=True)
     server.serve_until_ended()
 
 
 def report(
-    out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The file to write")],
-    dataset: Annotated[str, typer.Option(help="name or name@version (default: the current build's)")] = "",
+    out: Annotated[Path, Argument(metavar="OUT.html", help="The file to write")],
+    dataset: Annotated[str, Option(help="name or name@version (default: the current build's)")] = "",
     data: Data = None,
-    examples: Annotated[int, typer.Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of that draw")] = 0,
+    examples: Annotated[int, Option(min=0, help="Calls of each tool to show, drawn at random")] = 5,
+    seed: Annotated[int, Option(help="Seed of that draw")] = 0,
 ) -> None:
     """Write a version of C* as one HTML page: figures by tool, gains, examples, rows by stage, parameters.
 
@@ -91,13 +79,8 @@ def report(
 
 
 def marks(
-    tau: Annotated[
-        str, typer.Option("--tau", help="Thresholds in nats at which to tell the precision, besides each tool's own")
-    ] = "0.5,1,2",
-    export: Annotated[
-        Path | None,
-        typer.Option(metavar="OUT.jsonl", help="Write every marked call there: call, gain, verdicts, judgement"),
-    ] = None,
+    tau: Annotated[str, Option("--tau", help="Further thresholds in nats at which to tell the precision")] = "0.5,1,2",
+    export: Annotated[Path | None, Option(metavar="OUT.jsonl", help="Write every marked call there")] = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,50 +103,16 @@ def marks(
         check_new(export)
     found = judgements(built_store(data), published_snapshot(data), thresholds)
     if export is not None:
-        export.write_text("".join(json.dumps(_row(call)) + "\n" for call in found.calls), encoding="utf-8")
+        rows = (
+            {**asdict(of.call), "gain": of.gain, "verdicts": dict(of.verdicts), "judgement": of.judgement}
+            for of in found.calls
+        )
+        export.write_text("".join(json.dumps(as_plain(row)) + "\n" for row in rows), encoding="utf-8")
     if as_json:
         print_json({**asdict(found), "calls": len(found.calls), "users": found.users})
         return
-    _print_judgements(found)
+    from cli.render.answers import print_judgements
+
+    print_judgements(found)
     if export is not None:
         print(f"{export}: {len(found.calls):,} marked calls")
-
-
-def _row(call: JudgedCall) -> Any:
-    judged = {"gain": call.gain, "verdicts": dict(call.verdicts), "judgement": call.judgement}
-    return as_plain({**asdict(call.call), **judged})
-
-
-def _print_judgements(found: Judgements) -> None:
-    from rich.markup import escape
-
-    from cli.render.console import Console, counted, narrow_table
-
-    console = Console()
-    if not found.calls:
-        console.print("nobody has judged a call yet: toolformer view, page Judge")
-        return
-    console.say(f"{len(found.calls):,} marked calls; of {counted(found.users)}")
-    unknown = sum(call.gain is None for call in found.calls)
-    if unknown:
-        console.print(f"{unknown:,} of them are not among the current scores")
-    if found.damaged:
-        console.print(f"[yellow]{found.damaged:,} lines in marks/ are no marks[/yellow]")
-    headers = ("tau_f", "right", "wrong", "open", "precision", "95 % interval")
-    table = narrow_table("Precision of the judged calls (* the threshold of the current C*)", ["tool"], headers)
-    for one in found.precisions:
-        judged = not math.isnan(one.precision)
-        table.add_row(
-            escape(one.tool),
-            f"{one.tau_f:g}{'*' if one.is_current else ' '}",
-            *(f"{n:,}" for n in (one.right, one.wrong, one.open)),
-            f"{one.precision:.3f}" if judged else "",
-            f"{one.low:.3f} to {one.high:.3f}" if judged else "",
-        )
-    console.print(table)
-    if found.agreements:
-        table = narrow_table("Agreement", ["of"], ["calls", "same verdict", "Cohen's kappa"])
-        for pair in found.agreements:
-            kappa = "" if math.isnan(pair.kappa) else f"{pair.kappa:.2f}"
-            table.add_row(escape(f"{pair.first}, {pair.second}"), f"{pair.calls:,}", f"{pair.same:,}", kappa)
-        console.print(table)

@@ -1,7 +1,4 @@
-"""The commands `sql`, `reconcile`, `gc` and `pack`, which query, repair, clean up and export a data folder's warehouse.
-
-What a query may do is in `warehouse.queries.guarded`.
-"""
+"""The commands `sql`, `reconcile`, `gc` and `pack`, which query, repair, clean up and export a warehouse."""
 
 from __future__ import annotations
 
@@ -15,7 +12,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.filesize import decimal
+from typer import Argument, Exit, Option
 
 from cli.options import AsJson, Data
 from cli.terminal import print_json, say, visible
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from warehouse.queries.guarded import Rows
     from warehouse.store import Store
 
-_UNITS = ("B", "kB", "MB", "GB")
 _MANY_ROWS = 100_000  # copying a table with at least this many rows is announced, as it takes a moment
 _SHOWN_ROWS = 100  # of a printed table
 _CELL_CHARS = 60
@@ -74,9 +71,7 @@ def _open_catalog(store: Store, rebuild: bool = False) -> Catalog:
 
 def reconcile(
     data: Data = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Read every file first, and set aside what is truncated or altered")
-    ] = False,
+    check: Annotated[bool, Option("--check", help="Read every file, and set aside what is damaged")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the catalog and the snapshot from the commits.
@@ -96,25 +91,20 @@ def reconcile(
     if as_json:
         print_json(counts | ({"damaged": damages} if check else {}))
     else:
-        print(
-            f"{counts['commits']:,} commits, {counts['runs']:,} runs and {counts['datasets']:,} dataset records found"
-        )
+        found = ", ".join(f"{counts[name]:,} {name}" for name in ("commits", "runs", "datasets"))
+        print(f"found: {found}")
         for damage in damages:
             say(f"damaged  {damage.path} {damage.why}")
         for name in sorted({name for damage in damages for name in damage.datasets}):
-            print(
-                f"{name} depends on what is damaged: run the build that made it again, and what is missing is done anew"
-            )
+            print(f"{name} depends on what is damaged: run the build that made it again")
     if damages:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def gc(
     data: Data = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed")] = False,
-    unfinished_days: Annotated[
-        float, typer.Option(min=0.0, help="Keep what runs that have not completed did for this many days")
-    ] = 7.0,
+    delete: Annotated[bool, Option("--delete", help="Remove what is listed")] = False,
+    unfinished_days: Annotated[float, Option(min=0.0, help="Keep what unfinished runs did for this many days")] = 7.0,
     as_json: AsJson = False,
 ) -> None:
     """List files that no dataset version, current build or evaluation needs: superseded shards, remains of killed runs.
@@ -130,10 +120,8 @@ def gc(
     with _open_catalog(store) if delete else contextlib.nullcontext() as open_catalog:
         shared = open_catalog is not None and not open_catalog.is_duckdb
         if shared and (runs := active_runs(store, unfinished_days=unfinished_days)):
-            raise UsageError(
-                f"runs go on, or were killed: {', '.join(runs)}; let them finish, or say by --unfinished-days from "
-                "what age on a run is taken for dead"
-            )
+            told = "let them finish, or say by --unfinished-days from what age on a run is taken for dead"
+            raise UsageError(f"runs go on, or were killed: {', '.join(runs)}; {told}")
         garbage = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
         if open_catalog is not None:
             delete_garbage(store, open_catalog, garbage)
@@ -146,15 +134,13 @@ def gc(
         return
     _print_garbage(garbage)
     state = "removed" if delete else "to be removed: run it again with --delete"
-    print(f"{len(garbage):,} files, {_format_size(total)} {state}")
+    print(f"{len(garbage):,} files, {decimal(total)} {state}")
 
 
 def pack(
-    out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="The file to write")],
+    out: Annotated[Path, Argument(metavar="OUT.duckdb", help="The file to write")],
     data: Data = None,
-    tables: Annotated[
-        str, typer.Option(help="Copy only these tables, e.g. examples,scored; views that need others are left out")
-    ] = "",
+    tables: Annotated[str, Option(help="Copy only these, e.g. examples,scored, and views that need no others")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Pack the warehouse into one DuckDB file with all views, to open anywhere.
@@ -187,40 +173,27 @@ def pack(
     if as_json:
         print_json({"file": str(out), "bytes": size, "tables": packed.tables, "views": packed.views})
         return
-    width = max(map(len, packed.tables))
     for table, rows in packed.tables.items():
-        print(f"{table:<{width}}  {rows:>14,} rows")
+        print(f"{table:<24}  {rows:>14,} rows")
     print(f"views: {', '.join(packed.views)}")
-    say(f'{out}, {_format_size(size)}. Ask it: duckdb {quote(str(out))} "FROM costs"')
+    say(f'{out}, {decimal(size)}. Ask it: duckdb {quote(str(out))} "FROM costs"')
 
 
 def _print_garbage(garbage: Iterable[Garbage]) -> None:
     groups: dict[tuple[str, str, str], list[Garbage]] = defaultdict(list)
     for item in garbage:
         groups[item.kind, item.path.rpartition("/")[0], item.why].append(item)
-    rows = [
-        (kind, folder, f"{len(items):,}", _format_size(sum(item.bytes for item in items)), reason)
-        for (kind, folder, reason), items in groups.items()
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for kind, folder, files, size, reason in rows:
-        say(f"{kind:<{widths[0]}}  {folder:<{widths[1]}}  {files:>{widths[2]}} files  {size:>{widths[3]}}  {reason}")
-
-
-def _format_size(size: float) -> str:
-    for unit in _UNITS:
-        if size < 1000 or unit == _UNITS[-1]:
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    for (kind, folder, reason), items in groups.items():
+        size = decimal(sum(item.bytes for item in items))
+        say(f"{kind:<10}  {folder:<32}  {len(items):>9,} files  {size:>10}  {reason}")
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="SELECT", help="One statement that returns rows")],
+    query: Annotated[str, Argument(metavar="SELECT", help="One statement that returns rows")],
     data: Data = None,
-    timeout: Annotated[float, typer.Option(min=0.1, max=_MAX_TIMEOUT_S, help="Seconds that the query may take")] = 60.0,
-    memory: Annotated[str, typer.Option(help="Memory that the query may use")] = "1GB",
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a line of names, every row in full")] = False,
+    timeout: Annotated[float, Option(min=0.1, max=_MAX_TIMEOUT_S, help="Seconds that the query may take")] = 60.0,
+    memory: Annotated[str, Option(help="Memory that the query may use")] = "1GB",
+    as_csv: Annotated[bool, Option("--csv", help="Print CSV with a line of names, every row in full")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Query the warehouse in SQL (DuckDB's), also where the data lies on a URL. Read-only.

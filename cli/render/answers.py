@@ -1,28 +1,23 @@
-"""Prints the answers of `cli.commands.ask` for a person: a plan, a document's path, other thresholds, dataset versions.
+"""Prints plain records for a person: plans, a document's path, other thresholds, dataset versions, ratings."""
 
-It only prints; its input is the plain records of `plan`, `trace_document` and `what_if`.
-"""
-
-from __future__ import annotations
-
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.markup import escape
+from rich.table import Table
 
-from cli.render.console import Console, narrow_table, stages_table
+from cli.render.console import Console, counted, narrow_table, stages_table
+from flows.build_dataset.estimate import Estimate, Plan, Total
+from flows.build_dataset.what_if_query import WhatIfQuery
+from flows.report.document_trace import DocumentTrace
+from flows.report.judging import Judgements
 from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
+from warehouse.queries import Sample
+from warehouse.queries.builds import CurrentBuild, KeptCalls, Stats, ToolCosts
+from warehouse.what_if import WhatIf
 
-if TYPE_CHECKING:
-    from flows.build_dataset.estimate import Estimate, Plan, Total
-    from flows.build_dataset.what_if_query import WhatIfQuery
-    from flows.report.document_trace import DocumentTrace
-    from warehouse.queries import Sample
-    from warehouse.queries.builds import CurrentBuild
-    from warehouse.what_if import WhatIf
-
-_MAX_REASONS = 4  # reasons that are printed; the others are counted
 _CONTEXT_CHARACTERS = 40  # of the text before a call, and of that after it
 _FOLDED_COLUMNS = ("input", "response", "answered", "raw", "context", "detail", "reason", "folder", "model")
 _HEADERS = {
@@ -41,13 +36,10 @@ def print_plan(plan: Plan) -> None:
     stages_by_reason: dict[str, list[str]] = {}  # printed below the table, which has room for figures alone
     rows: list[tuple[str, ...]] = []
     for stage in plan.stages:
-        reasons = [f"{reason} ({n:,})" if n < stage.shards else reason for reason, n in stage.because.items()]
-        more = [f"and {len(reasons) - _MAX_REASONS:,} more"] if len(reasons) > _MAX_REASONS else []
         counts = (f"{n:,}" if n else "" for n in (stage.shards, stage.cached, stage.to_do, stage.depends))
         rows.append((stage.stage, stage.tool, *counts, *_format_estimate(stage.estimate, stage.to_do)))
-        if reasons:
-            reason = "; ".join([*reasons[:_MAX_REASONS], *more])
-            stages_by_reason.setdefault(reason, []).append(f"{stage.stage} {stage.tool}".strip())
+        if reasons := [f"{reason} ({n:,})" if n < stage.shards else reason for reason, n in stage.because.items()]:
+            stages_by_reason.setdefault("; ".join(reasons), []).append(f"{stage.stage} {stage.tool}".strip())
     headers = ("shards", "cached", "to do", "depends", "seconds", "LM tokens", "kB")
     console.print(stages_table("What this build would do", headers, rows))
     for reason, stages in stages_by_reason.items():
@@ -169,38 +161,30 @@ def _format_value(value: Any) -> str:
 def print_what_if(
     query: WhatIfQuery, answer: WhatIf, limit: int, names: Mapping[str, str], build: CurrentBuild | None
 ) -> None:
-    """Print what other thresholds would keep, in comparison with those of `build`.
-
-    `limit` is the most examples of a tool in C*; `names` are the tools' names in calls, by key.
-    """
+    """Print what other thresholds would keep beside `build`, where a tool has at most `limit` examples in C*."""
     console = Console()
     if build is not None:
         console.say(f"now: {build}")
-    table = narrow_table("Examples with calls, before and after", ["tool"], ["tau_f", "examples", "calls"])
+    rows = []
     for change in answer.changes:
-        before, after = change.before, change.after
-        table.add_row(
-            after.tool,
-            _format_change(f"{before.tau_f:g}", f"{after.tau_f:g}"),
-            _format_change(f"{before.examples:,}", f"{after.examples:,}"),
-            _format_change(f"{before.calls:,}", f"{after.calls:,}"),
+        before, after = (
+            [f"{one.tau_f:g}", f"{one.examples:,}", f"{one.calls:,}"] for one in (change.before, change.after)
         )
-    console.print(table)
+        rows.append((change.after.tool, *(b if a == b else f"{b} -> {a}" for b, a in zip(before, after, strict=True))))
+    title = "Examples with calls, before and after"
+    console.print(narrow_table(title, ["tool"], ["tau_f", "examples", "calls"], rows))
     for title, samples in (("would come", answer.comes), ("would go", answer.goes)):
         if samples:
             console.print(f"\n[bold]{title}[/bold] (the largest gains among them, in nats)")
-            _print_calls(console, samples, names)
+            print_calls(console, samples, names)
     if any(change.after.examples > limit for change in answer.changes):
         console.print(f"\nOf each tool at most {limit:,} examples go into C*.")
     for note in query.notes:
         console.say(note, "yellow")
 
 
-def _format_change(before: str, after: str) -> str:
-    return after if before == after else f"{before} -> {after}"
-
-
-def _print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str, str]) -> None:
+def print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str, str]) -> None:
+    """Print calls with their gain, their document and what stands around them."""
     for sample in samples:
         context = (sample.before[-_CONTEXT_CHARACTERS:], sample.after[:_CONTEXT_CHARACTERS])
         before, after = (escape(" ".join(text.split())) for text in context)
@@ -209,12 +193,11 @@ def _print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str
         console.print(line, soft_wrap=True)
 
 
-def print_datasets(versions: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
-    """Print dataset records, newest last, each with its missing files.
-
-    The first word of each is its label, which `export` takes.
-    """
+def print_datasets(versions: Sequence[tuple[Dataset, Sequence[str]]]) -> None:
+    """Print dataset records, newest last, each with its missing files."""
     console = Console()
+    if not versions:
+        console.print("no version yet: run the same toolformer build to its end")
     for dataset, missing in versions:
         console.print(f"[bold]{escape(dataset.label)}[/bold]  {dataset.created[:19]}", soft_wrap=True)
         kept = ", ".join(
@@ -230,3 +213,85 @@ def print_datasets(versions: Iterable[tuple[Dataset, Sequence[str]]]) -> None:
                 "build again"
             )
             console.say(f"  damaged   {damage}", "red")
+
+
+def print_judgements(found: Judgements) -> None:
+    """Print people's ratings of calls: precision by tool and threshold, and agreement."""
+    console = Console()
+    if not found.calls:
+        console.print("nobody has judged a call yet: toolformer view, page Judge")
+        return
+    console.say(f"{len(found.calls):,} marked calls; of {counted(found.users)}")
+    unknown = sum(call.gain is None for call in found.calls)
+    if unknown:
+        console.print(f"{unknown:,} of them are not among the current scores")
+    if found.damaged:
+        console.print(f"[yellow]{found.damaged:,} lines in marks/ are no marks[/yellow]")
+    headers = ("tau_f", "right", "wrong", "open", "precision", "95 % interval")
+    table = narrow_table("Precision of the judged calls (* the threshold of the current C*)", ["tool"], headers)
+    for one in found.precisions:
+        judged = not math.isnan(one.precision)
+        table.add_row(
+            escape(one.tool),
+            f"{one.tau_f:g}{'*' if one.is_current else ' '}",
+            *(f"{n:,}" for n in (one.right, one.wrong, one.open)),
+            f"{one.precision:.3f}" if judged else "",
+            f"{one.low:.3f} to {one.high:.3f}" if judged else "",
+        )
+    console.print(table)
+    if found.agreements:
+        table = narrow_table("Agreement", ["of"], ["calls", "same verdict", "Cohen's kappa"])
+        for pair in found.agreements:
+            kappa = "" if math.isnan(pair.kappa) else f"{pair.kappa:.2f}"
+            table.add_row(escape(f"{pair.first}, {pair.second}"), f"{pair.calls:,}", f"{pair.same:,}", kappa)
+        console.print(table)
+
+
+def print_stats(stats: Stats, build: CurrentBuild | None = None, kept: Sequence[KeptCalls] = ()) -> None:
+    """Print the run, the rows of every stage by what became of them, and the yield per tool and threshold."""
+    console = Console()
+    if build is not None:
+        console.say(str(build))
+    table = narrow_table("Rows: in = kept + dropped + failed", ("stage", "tool", "unit"), ("in", "kept"), no_wrap=True)
+    table.add_column("dropped and failed, by reason")
+    for counts in stats.balances:
+        reasons = ", ".join(filter(None, map(counted, (counts.dropped, counts.failed))))
+        warning = "" if counts.conserved else "  [red]does not add up[/red]"
+        figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", reasons + warning)
+        table.add_row(counts.stage, counts.tool, counts.unit, *figures)
+    console.print(table)
+    for one in stats.benchmarks:
+        documents = f"{one.documents:,} documents dropped, not annotated"
+        dropped = documents if one.calls is None else f"{one.calls:,} kept calls dropped"
+        items = f"{one.found:,} of {one.items:,} items stood in the corpus"
+        console.print(f"{escape(one.benchmark)}: {items}, {dropped}")
+    if kept:
+        title = "Calls kept, and how many of their inputs and responses are distinct"
+        distinct = [(of.tool, f"{of.calls:,}", f"{of.inputs:,}", f"{of.responses:,}") for of in kept]
+        console.print(narrow_table(title, ["tool"], ["calls", "inputs", "responses"], distinct))
+    if called := [_tool_costs(tool) for tool in stats.tools if tool.calls]:
+        headers = ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost")
+        console.print(narrow_table("Calls of tools, in milliseconds", ["tool"], headers, called))
+    if not stats.yields:  # nothing was scored
+        return
+    examples = {(y.tool, y.tau_f): f"{y.examples:,}" for y in stats.yields}
+    console.print(_by_threshold("Examples with calls, by filtering threshold", examples))
+    if stats.rates:
+        rates = {(r.tool, r.tau_f): "-" if r.rate is None else f"{r.rate:.3f}" for r in stats.rates}
+        console.print(_by_threshold("Estimated rate of false discoveries", rates))
+    for coverage in stats.coverage:
+        console.say(str(coverage), "yellow")
+
+
+def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
+    thresholds = sorted({tau for _, tau in values})
+    tools = dict.fromkeys(tool for tool, _ in values)
+    rows = [(tool, *(values.get((tool, tau), "") for tau in thresholds)) for tool in tools]
+    return narrow_table(title, ["tool"], [f"tau_f {tau:.1f}" for tau in thresholds], rows)
+
+
+def _tool_costs(tool: ToolCosts) -> Sequence[str]:
+    counts = (tool.questions, tool.from_cache or 0, tool.calls, tool.retries or 0)
+    durations = (tool.p50_ms or 0.0, tool.p95_ms or 0.0, tool.p99_ms or 0.0)
+    cost = f"{tool.cost:,.6g}" if tool.cost else ""
+    return tool.tool, *(f"{n:,}" for n in counts), *(f"{ms:,.3g}" for ms in durations), cost

@@ -1,12 +1,11 @@
 """Rich's console, changed so that texts of a corpus, a tool or a model cannot steer the terminal.
 
-Rich's own control codes (colours, progress bars) pass; those within a text are replaced by `visible`. This module knows
-no command.
+Rich's own control codes (colours, progress bars) pass; those within a text are replaced by `visible`.
 """
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import rich.console
@@ -37,14 +36,20 @@ class Console(rich.console.Console):
 
 
 def narrow_table(
-    title: str = "", texts: Sequence[str] = (), figures: Sequence[str] = (), no_wrap: bool = False, gap: int = 1
+    title: str = "",
+    texts: Sequence[str] = (),
+    figures: Sequence[str] = (),
+    rows: Iterable[Sequence[str]] = (),
+    *,
+    no_wrap: bool = False,
+    gap: int = 1,
 ) -> Table:
     """Return a table with little space between columns, for terminals of 80 columns: columns of texts, then figures."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
-    for name in texts:
-        table.add_column(name, no_wrap=no_wrap)
-    for name in figures:
-        table.add_column(name, justify="right", no_wrap=no_wrap)
+    for name in (*texts, *figures):
+        table.add_column(name, justify="right" if name in figures else "left", no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -1,16 +1,12 @@
 """Prints a plan by numbers (`flows.cost`): stages, hours, money, finetuning, and the assumptions."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.markup import escape
 
 from cli.render.console import Console, stages_table
-
-if TYPE_CHECKING:
-    from flows.cost.of_build import CostPlan
+from flows.cost.of_build import CostPlan
 
 _FIGURES = {  # of a stage -> its column
     "lm_tokens": "tokens",

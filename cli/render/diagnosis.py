@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from cli.render.console import Console, Display
+from cli.render.console import Console, Display, narrow_table
 from flows.runtime.progress import duration
 
 if TYPE_CHECKING:
@@ -31,15 +29,8 @@ class DiagnosisDisplay(Display):
     """Progress per tool on standard error: a bar on a terminal, elsewhere a line a minute and per finished tool."""
 
     def __init__(self, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            quiet=quiet,
-            clock=clock,
-            transient=True,
-        )
+        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        super().__init__(*columns, quiet=quiet, clock=clock, transient=True)
         self.stdout = Console(soft_wrap=True)
         self._rows: dict[str, TaskID] = {}
         self._status = "loading the model"
@@ -68,15 +59,11 @@ def print_diagnosis(console: Console, figures: Figures, verdict: Verdict) -> Non
     console.print(escape(f"  {verdict.description}"))
     if verdict.suggestion:
         console.print(escape(f"  -> {verdict.suggestion}"))
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("step")
-    table.add_column("")
-    for name in ("measured", "least", "embedded"):
-        table.add_column(name, justify="right")
+    rows = []
     for check in verdict.checks:
         measures = (format_measure(check, value) for value in (check.measured, check.least, check.reference))
-        table.add_row(check.step, _MARKS[check.passed], *measures)
-    console.print(table)
+        rows.append((check.step, _MARKS[check.passed], *measures))
+    console.print(narrow_table("", ("step", ""), ("measured", "least", "embedded"), rows))
     for check in verdict.checks:
         if check.passed is False and check.step != verdict.step:
             console.print(escape(f"  {check.step}: {check.description}"))

@@ -1,10 +1,8 @@
 """Prints what grounding found: of one query the ranking and the reason, of benchmarks the paper's tables and costs."""
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from cli.render.console import Console, counted, shards_line
+from cli.render.console import Console, counted, narrow_table, shards_line
 from cli.render.tables import print_tables
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
@@ -18,9 +16,9 @@ def print_ranking(result: GroundedQuery | GroundedAnswer) -> None:
     """Print the tools for a query, best first, and the answer if there is one."""
     query = result.grounded if isinstance(result, GroundedAnswer) else result
     console = Console()
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("tool", "total", "semantic", "pattern", "call", "preliminary answer"):
-        table.add_column(name, justify="right" if name in ("total", "semantic", "pattern") else "left")
+    table = narrow_table("", ["tool"], ("total", "semantic", "pattern"))
+    for name in ("call", "preliminary answer"):
+        table.add_column(name)
     for one in query.tools:
         response = one.failure if one.failure else one.response + (" (stored example)" if one.mock else "")
         figures = [f"{value:.3f}" for value in (one.total, one.semantic, one.pattern)]
@@ -45,26 +43,15 @@ def print_grounding(result: GroundResult) -> None:
         tables.append(size_table(result))
     print_tables([*tables, cost_table(result)])
     console = Console()
-    for line in _lines(result):
-        console.say(line)
-
-
-def _lines(result: GroundResult) -> list[str]:
-    lines = []
     if (rejected := result.rejection) is not None:
-        lines.append(
-            f"No tool below a score of {rejected.threshold:g}: precision {_percent(rejected.precision)} %, recall "
-            f"{_percent(rejected.recall)} %."
-        )
+        found = f"precision {_percent(rejected.precision)} %, recall {_percent(rejected.recall)} %"
+        console.say(f"No tool below a score of {rejected.threshold:g}: {found}.")
     for one in result.tasks:
         if one.rejected:
-            lines.append(f"{one.task}: rows left out: {counted(one.rejected)} (with their lines in the table rejects)")
-    return [
-        *lines,
-        shards_line(result),
-        f"MLflow run {result.mlflow_run}: {result.runs_view}",
-        f"Try other weights: {sql_command(result.snapshot, 'FROM grounding_accuracy(0.5, 1)')}",
-    ]
+            console.say(f"{one.task}: rows left out: {counted(one.rejected)} (with their lines in the table rejects)")
+    console.say(shards_line(result))
+    console.say(f"MLflow run {result.mlflow_run}: {result.runs_view}")
+    console.say(f"Try other weights: {sql_command(result.snapshot, 'FROM grounding_accuracy(0.5, 1)')}")
 
 
 def _percent(share: float) -> str:

@@ -1,36 +1,38 @@
-"""Shows progress while a flow runs, and prints summaries of its results.
-
-It only prints: figures come from the warehouse's queries, as plain records.
-"""
+"""Shows progress while a flow runs, and prints summaries of its results."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import progress as bars
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from cli.render.answers import print_calls, print_plan, print_stats
 from cli.render.console import Console, Display, counted, narrow_table, shards_line
 from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.syntax import written_calls
 from warehouse import queries
 
 if TYPE_CHECKING:
     from cli.commands.recipe import DemoRow
     from flows.build_dataset.flow import BuildResult
     from flows.finetune.flow import FinetuneResult
+    from flows.recipe.flow import RecipeResult
+    from flows.recipe.plan import RecipePlan
     from tasks.shards.run_shard import ShardResult
+    from toolformer_core.tools.search.index_writer import IndexProgress
 
 
-def _columns() -> Iterable[ProgressColumn]:
-    note = TextColumn("{task.fields[note]}")
-    return TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), note
+_SHOW_S = 0.1  # seconds between two changes of the bar
+
+
+def _columns() -> tuple[bars.ProgressColumn, ...]:
+    note = bars.TextColumn("{task.fields[note]}")
+    return bars.TextColumn("{task.description:<10}"), bars.BarColumn(), bars.MofNCompleteColumn(), note
 
 
 class BuildDisplay(Display):
@@ -39,8 +41,8 @@ class BuildDisplay(Display):
     def __init__(
         self, quiet: bool = False, clock: Callable[[], float] = time.monotonic, pulse: Pulse | None = None
     ) -> None:
-        super().__init__(*_columns(), TimeElapsedColumn(), quiet=quiet, clock=clock)
-        self.rows: dict[str, TaskID] = {}
+        super().__init__(*_columns(), bars.TimeElapsedColumn(), quiet=quiet, clock=clock)
+        self.rows: dict[str, bars.TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
         self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last reported
@@ -155,15 +157,58 @@ class TrainingDisplay(Display):
         return [f"{self._name_column(index)}{status}{notes[index]}" for index, status in self.status.items()]
 
 
+class IndexDisplay(Display):
+    """Shows on standard error how far a source is indexed; call it with each progress."""
+
+    def __init__(
+        self, size: int, limit: int | None, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        columns = (bars.TextColumn("indexing"), bars.BarColumn(), bars.TaskProgressColumn(), *_columns()[-1:])
+        times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+        super().__init__(*columns, *times, quiet=quiet, clock=clock)
+        self.size, self.limit = size, limit
+        self.bar = self.bars.add_task("", total=1.0, note="")
+        self.shown_at = -_SHOW_S
+        self.first: tuple[float, float] | None = None  # when this run's first progress came, and the share then
+        self.last: IndexProgress | None = None
+
+    def __call__(self, progress: IndexProgress) -> None:
+        """Show that one more record is indexed."""
+        now = self.clock()
+        self.last = progress
+        if self.first is None:
+            self.first = (now, self._share(progress))
+            if progress.position.records > 1:
+                self.lines.say(f"going on after record {progress.position.records - 1:,}; {self._line()}")
+        if self.console.is_terminal and now - self.shown_at >= _SHOW_S:
+            self.shown_at = now
+            self.bars.update(self.bar, completed=self._share(progress), note=f"{progress.passages:,} passages")
+
+    def _share(self, progress: IndexProgress) -> float:
+        read = progress.read / self.size if self.size else 1.0
+        return min(1.0, max(read, progress.passages / self.limit if self.limit else 0.0))
+
+    def _line(self) -> str:
+        progress = self.last
+        if progress is None or self.first is None:
+            return ""
+        share, (began, from_share) = self._share(progress), self.first
+        line = f"{progress.passages:,} passages indexed, {share:.0%} of the work"
+        if share > from_share and (elapsed := self.clock() - began) > 0:
+            line += f"; {duration(elapsed / (share - from_share) * (1 - share))} left"
+        return line
+
+    def _due_lines(self, due: bool) -> list[str]:
+        return [line] if due and (line := self._line()) else []
+
+
 def print_finetune_result(result: FinetuneResult) -> None:
     """Print the result of a training."""
     from flows.finetune.flow import training_rows
 
     console = Console()
-    table = Table(show_header=False)
     for name, value in training_rows(result):
-        table.add_row(name, escape(value))
-    console.print(table)
+        console.say(f"{name:<24} {value}")
     if result.skipped:
         console.print("Nothing was left to do: this training was found finished.")
     console.say(f"Model: {result.model}")
@@ -180,15 +225,14 @@ def print_demo(rows: Sequence[DemoRow], data: str, runs_view: str, model: str, v
     tools = [tool for tool in TOOL_NAMES if any(tool in row.right for row in rows)]
     title = "Held-out items answered right, percent, by the tool they ask for"
     headers = (*(_SHORT_NAMES.get(tool, tool) for tool in tools), "all", "called", "false", "dev ppl")
-    table = narrow_table(title, ["arm"], headers, no_wrap=True, gap=0)
+    lines = []
     for row in rows:
         name = f"{row.arm}, k = {row.k}" if row.k else row.arm
         figures = [f"{row.right[tool]:.1f}" if tool in row.right else "-" for tool in (*tools, "all")]
         perplexity = "" if row.perplexity is None else f"{row.perplexity:.2f}"
         needless = "" if row.needless is None else f"{row.needless:.1f}"
-        table.add_row(name, *figures, f"{row.called:.1f}", needless, perplexity)
-    console.print()
-    console.print(table)
+        lines.append((name, *figures, f"{row.called:.1f}", needless, perplexity))
+    console.print("", narrow_table(title, ["arm"], headers, lines, no_wrap=True, gap=0), sep="\n")
     console.print(
         "cc is M + CC: trained on the same documents without their calls. called: percent of items with a call;\n"
         "false: the same of items that ask for no tool, the false call rate. dev ppl: perplexity of the development "
@@ -230,6 +274,50 @@ def print_summary(result: BuildResult) -> None:
         console.say(f"Compare the runs: {result.runs_view}")
 
 
+def print_recipe_plan(plan: RecipePlan) -> None:
+    """Print what running a recipe would do, and what of it is not on this machine."""
+    console = Console()
+    table = narrow_table(f"What {escape(plan.name)} would do in {escape(plan.data)}")
+    for name in ("step", "state", ""):
+        table.add_column(name, no_wrap=bool(name), overflow="fold")
+    needed: dict[str, list[str]] = {}
+    for step in plan.steps:
+        waits = f"after {', '.join(step.waits_for)}" if step.waits_for else ""
+        note = "; ".join(filter(None, (step.note, waits)))
+        table.add_row(escape(step.step), "done" if step.done else "to do", escape(note))
+        for missing in step.missing:
+            needed.setdefault(missing, []).append(step.step)
+    console.print(table)
+    for missing, steps in needed.items():
+        console.say(f"not on this machine: {missing} (needed by {', '.join(steps)})")
+    for step in plan.steps:
+        if step.build is not None:
+            console.print(f"\n[bold]{escape(step.step)}[/bold]")
+            print_plan(step.build)
+
+
+def print_recipe(result: RecipeResult, data: str) -> None:
+    """Print what came of a recipe, and where to find more."""
+    from flows.build_dataset.flow import BuildResult
+
+    console = Console()
+    for step, one in result.results.items():
+        if not isinstance(one, BuildResult):
+            continue
+        for line in one.nothing_kept:
+            console.say(f"{step}: {line}")
+        current = queries.current_build(one.snapshot)
+        if current is not None and current.run_id == one.run_id:  # the snapshot shows one build
+            print_best_calls(one)
+            print_view_command(data)
+    steps = f"{len(result.results)} step{'s' * (len(result.results) != 1)}"
+    console.print(f"{escape(result.name)}: {steps}, {result.seconds:.0f} s.")
+    if result.left_out:
+        console.say(f"Left out, as they need what is missing: {', '.join(result.left_out)}")
+    console.say(f"Results: {result.page} and {result.page.removesuffix('.md')}.html")
+    console.say(f"MLflow run {result.mlflow_run}, with those of the steps below it: {result.runs_view}")
+
+
 def print_best_calls(result: BuildResult) -> None:
     """Print the most helpful kept calls; if none was kept, the best of all. The snapshot must show this build."""
     console = Console()
@@ -238,69 +326,4 @@ def print_best_calls(result: BuildResult) -> None:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
     names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
-    for sample in samples:
-        before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
-        call = escape(written_calls(sample.links, names))
-        console.print(f"  {sample.gain:+.2f}  …{before}[bold cyan]{call}[/bold cyan]{after}…", soft_wrap=True)
-
-
-def print_stats(
-    stats: queries.Stats, build: queries.CurrentBuild | None = None, kept: Sequence[queries.KeptCalls] = ()
-) -> None:
-    """Print the run, the rows of every stage by what became of them, and the yield per tool and threshold."""
-    console = Console()
-    if build is not None:
-        console.say(str(build))
-    table = narrow_table("Rows: in = kept + dropped + failed", ("stage", "tool", "unit"), ("in", "kept"), no_wrap=True)
-    table.add_column("dropped and failed, by reason")
-    for counts in stats.balances:
-        reasons = ", ".join(filter(None, map(counted, (counts.dropped, counts.failed))))
-        warning = "" if counts.conserved else "  [red]does not add up[/red]"
-        figures = (f"{counts.rows_in:,}", f"{counts.kept:,}", reasons + warning)
-        table.add_row(counts.stage, counts.tool, counts.unit, *figures)
-    console.print(table)
-    for one in stats.benchmarks:
-        documents = f"{one.documents:,} documents dropped, not annotated"
-        dropped = documents if one.calls is None else f"{one.calls:,} kept calls dropped"
-        items = f"{one.found:,} of {one.items:,} items stood in the corpus"
-        console.print(f"{escape(one.benchmark)}: {items}, {dropped}")
-    if kept:
-        title = "Calls kept, and how many of their inputs and responses are distinct"
-        distinct = narrow_table(title, ["tool"], ["calls", "inputs", "responses"])
-        for tool in kept:
-            distinct.add_row(tool.tool, f"{tool.calls:,}", f"{tool.inputs:,}", f"{tool.responses:,}")
-        console.print(distinct)
-    if any(tool.calls for tool in stats.tools):
-        console.print(_tools_table(stats.tools))
-    if not stats.yields:  # nothing was scored
-        return
-    examples = {(y.tool, y.tau_f): f"{y.examples:,}" for y in stats.yields}
-    console.print(_by_threshold("Examples with calls, by filtering threshold", examples))
-    if stats.rates:
-        rates = {(r.tool, r.tau_f): "-" if r.rate is None else f"{r.rate:.3f}" for r in stats.rates}
-        console.print(_by_threshold("Estimated rate of false discoveries", rates))
-    for coverage in stats.coverage:
-        console.say(str(coverage), "yellow")
-
-
-def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
-    thresholds = sorted({tau for _, tau in values})
-    table = Table(title=title)
-    table.add_column("tool")
-    for tau in thresholds:
-        table.add_column(f"tau_f {tau:.1f}", justify="right")
-    for tool in dict.fromkeys(tool for tool, _ in values):
-        table.add_row(tool, *(values.get((tool, tau), "") for tau in thresholds))
-    return table
-
-
-def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
-    headers = ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost")
-    table = narrow_table("Calls of tools, in milliseconds", ["tool"], headers)
-    for tool in tools:
-        if tool.calls:
-            counts = (tool.questions, tool.from_cache or 0, tool.calls, tool.retries or 0)
-            durations = (tool.p50_ms or 0.0, tool.p95_ms or 0.0, tool.p99_ms or 0.0)
-            cost = f"{tool.cost:,.6g}" if tool.cost else ""
-            table.add_row(tool.tool, *(f"{n:,}" for n in counts), *(f"{ms:,.3g}" for ms in durations), cost)
-    return table
+    print_calls(console, samples, names)

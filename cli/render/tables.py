@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from cli.render.console import Console, narrow_table
+from cli.render.console import Console, counted, narrow_table, shards_line
+from flows.evaluate.metrics import EvaluateResult, table_of
+from flows.report.commands import sql_command
 from flows.report.tables import Cell, ResultTable, shown
 
 
@@ -28,6 +30,23 @@ def print_tables(tables: Sequence[ResultTable]) -> None:
         for line in (*one.notes, *(f"-: {command}" for command in one.missing)):
             console.say(f"  {line}")
         console.print()
+
+
+def print_evaluation(result: EvaluateResult) -> None:
+    """Print the figures of an evaluation, and where to find more."""
+    console = Console()
+    print_tables([table_of(result)])
+    if result.paper:
+        figures = ", ".join(f"{name} {value:g}" for name, value in result.paper.items())
+        console.print(f"The paper: {figures}")
+    elif result.perplexities:
+        console.print("No figure of the paper: only if the text is WikiText can they be compared, --task wikitext.")
+    if result.rejected:
+        console.print(f"Rows left out: {counted(result.rejected)} (with their lines in the table rejects)")
+    console.print(shards_line(result))
+    console.say(f"MLflow run {result.mlflow_run}: {result.runs_view}")
+    view = "perplexity" if result.perplexities else "accuracy"
+    console.say(f"Ask it anything: {sql_command(result.snapshot, f'FROM {view}')}")
 
 
 def _merge_pairs(table: ResultTable) -> tuple[list[str], list[list[str]]]:

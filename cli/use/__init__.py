@@ -1,4 +1,1 @@
-"""Commands that use a model: `text` has generate and chat, `serve` the server, `router_options` its choice of tools.
-
-They report mistakes before a model is loaded.
-"""
+"""Commands that use a model; they report mistakes before it is loaded."""

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-import typer
 from pydantic import Field
+from typer import Argument, Option
 
 from cli.options import AsJson, option_of, with_options
 from cli.terminal import print_json, say
@@ -48,25 +48,18 @@ class WritingOptions(CallOptions):
         """Return the settings of the engine, without the thresholds of calls."""
         from toolformer_core.decode.records import GenerationSettings
 
-        return GenerationSettings(
-            max_new_tokens=max_new_tokens,
-            top_k=0 if self.no_tools else self.k,
-            max_calls=self.max_calls,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            seed=self.seed,
-            stop=tuple(stop),
-            context=iso_date(self.date),
-        )
+        same = self.model_dump(include={"max_calls", "temperature", "top_p", "seed"})
+        k, context = 0 if self.no_tools else self.k, iso_date(self.date)
+        return GenerationSettings(max_new_tokens=max_new_tokens, top_k=k, stop=tuple(stop), context=context, **same)
 
 
 @with_options(WritingOptions)
 def generate(
     options: WritingOptions,
-    text: Annotated[str, typer.Argument(help="What the model goes on from; - reads it from standard input")],
+    text: Annotated[str, Argument(help="What the model goes on from; - reads it from standard input")],
     model: Model = "embedded",
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of text; calls and responses come on top")] = 64,
-    stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text; may be repeated")] = None,
+    max_new_tokens: Annotated[int, Option(min=1, help="Tokens of text; calls and responses come on top")] = 64,
+    stop: Annotated[list[str] | None, Option(help="A string that ends the text; may be repeated")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Complete a text, calling tools on the way; calls are highlighted.
@@ -76,12 +69,9 @@ def generate(
     Example: toolformer generate "The sum of 27 and 8 is" --model toolformer-data/finetunes/demo-toolformer-*/model
     """
     prepare_environment()
-    settings = options.settings(max_new_tokens, stop or ())
-    if text == "-":
-        prompt = _check_utf8(_configure_stdin().read().rstrip("\n"), "standard input")
-    else:
-        prompt = _check_utf8(text, "TEXT")
-    loaded_tools, settings = _build_tools(options, model, settings)
+    given = ("standard input", _configure_stdin().read().rstrip("\n")) if text == "-" else ("TEXT", text)
+    prompt = _check_utf8(*given)
+    loaded_tools, settings = _build_tools(options, model, options.settings(max_new_tokens, stop or ()))
     with contextlib.closing(load_toolformer(model, loaded_tools, options.tool_timeout)) as toolformer:
         if as_json:
             (generation,) = toolformer.generate([prompt], settings)
@@ -89,7 +79,7 @@ def generate(
             print_json({"model": model, "prompt": prompt, **shown})
             return
         console = _new_console()
-        _write(console, prompt, _PROMPT_STYLE)
+        console.print(prompt, style=_PROMPT_STYLE, end="")
         _print_events(console, toolformer.stream(prompt, settings))
 
 
@@ -97,18 +87,18 @@ def generate(
 def chat(
     options: WritingOptions,
     model: Model = "embedded",
-    system: Annotated[str, typer.Option(help="A text that stands before all turns")] = "",
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer; calls come on top")] = 128,
+    system: Annotated[str, Option(help="A text that stands before all turns")] = "",
+    max_new_tokens: Annotated[int, Option(min=1, help="Tokens of an answer; calls come on top")] = 128,
 ) -> None:
     """Chat with the model. /reset starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer.
 
-    The model reads the turns as "User: ..." and "Assistant: ...", or in the format of its own chat template; calls in
-    its earlier answers are left out. Each line of a pipe is a turn.
+    The model reads turns as "User: ..." and "Assistant: ...", or as its own chat template has them; calls in its
+    earlier answers are left out. Each line of a pipe is a turn.
 
     Example: toolformer chat --model runs/model     or: printf 'What is 27 + 8?\\n' | toolformer chat --model runs/model
     """
     prepare_environment()
-    _check_utf8(system, "--system")
+    _check_utf8("--system", system)
     loaded_tools, settings = _build_tools(options, model, options.settings(max_new_tokens))
     with contextlib.closing(load_toolformer(model, loaded_tools, options.tool_timeout)) as toolformer:
         session = _Chat(toolformer, settings, system, _new_console())
@@ -135,7 +125,7 @@ def iso_date(text: str) -> str:
         raise UsageError(f"--date: {exc}; write it as YYYY-MM-DD") from exc
 
 
-def _check_utf8(text: str, name: str) -> str:
+def _check_utf8(name: str, text: str) -> str:
     """Return the user's text after checking that it is valid UTF-8; `name` is what error messages call it."""
     from toolformer_core.records import unencodable
 
@@ -177,10 +167,6 @@ def _new_console() -> Console:
     return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
 
 
-def _write(console: Console, text: str, style: str | None = None) -> None:
-    console.print(text, style=style, end="")
-
-
 def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
     from toolformer_core.decode.records import CallFinished, CallStarted, TextDelta
 
@@ -188,13 +174,12 @@ def _print_events(console: Console, events: Iterable[DecodeEvent]) -> None:
     try:
         for event in events:
             if isinstance(event, TextDelta):
-                _write(console, event.text)
-            elif isinstance(event, CallStarted):
-                _write(console, event.text, _CALL_STYLE)
-            elif isinstance(event, CallFinished):
-                _write(console, event.text, _CALL_STYLE if event.call.failure is None else _FAILED_CALL_STYLE)
-                if event.call.failure is not None:
-                    failed_calls.append(event.call)
+                console.print(event.text, end="")
+            elif isinstance(event, CallStarted | CallFinished):
+                failed = isinstance(event, CallFinished) and event.call.failure is not None
+                console.print(event.text, style=_FAILED_CALL_STYLE if failed else _CALL_STYLE, end="")
+            if isinstance(event, CallFinished) and event.call.failure is not None:
+                failed_calls.append(event.call)
     finally:
         console.print()
     for call in failed_calls:
@@ -206,14 +191,14 @@ def _read_lines() -> Iterator[str]:
     """Yield the lines that the user types, or those of a pipe. A typed line that is not UTF-8 can be typed again."""
     if not sys.stdin.isatty():
         for number, line in enumerate(_configure_stdin(), start=1):
-            yield _check_utf8(line.strip(), f"line {number} of standard input")
+            yield _check_utf8(f"line {number} of standard input", line.strip())
         return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # lets input() recall earlier lines
     _configure_stdin()
     while True:
         try:
-            yield _check_utf8(input("> ").strip(), "the line")
+            yield _check_utf8("the line", input("> ").strip())
         except UsageError as exc:
             print(f"error: {exc}", file=sys.stderr)
         except EOFError:

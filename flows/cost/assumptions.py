@@ -1,10 +1,7 @@
 """The numbers that a plan rests on: a line each, with its origin, and each replaceable with `--assume`; and the cards.
 
-Origins: `given` by --assume or an option; `measured` by a sample build or a benchmark of this repository; `paper`:
-Toolformer; `vendor`: the documentation of the card's or service's maker; `config`: defaults of this program, or the
-model's config.json; `computed` from other lines; `assumed`: nobody has measured it, the source says why this value.
-Shares of documents kept are the paper's for the calendar and those of 1,000 documents of C4 for the others, examples of
-C* those of Table 2 as if the paper's corpus had a million documents.
+Origins: `given` by an option; `measured` by a sample build or a benchmark of ours; `paper`: Toolformer; `vendor`: the
+card's or service's maker; `config`: our defaults, or the model's config.json; `computed` from other lines; `assumed`.
 """
 
 import csv

@@ -4,25 +4,24 @@
     calls   = ok x calls_per_ok_draw            scored = ok x scored_per_ok_draw
     LM tokens of sample = kept x scan_tokens + draws x draw_tokens,   of score = scored x score_tokens
 
-Where calls are chained, each further depth draws m calls of every tool after the starts of a document, which are the
-smaller of CHAIN_STARTS and the calls that were scored for it. On a card a token of scan and scoring takes its FLOPs /
-(rate x mfu); a drawn token the longer of that and of reading all weights once for decode_rows draws and a document's
-keys and values once for its draws. Without a card the model's tokens are CPU time.
-
-The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the cores,
-each tool. Queues, stragglers, the platform's own work and storage are left out: they come to little (docs/tried.md).
+Each further depth of chained calls draws m calls of every tool after the smaller of CHAIN_STARTS and the calls that
+were scored for a document. On a card a token of scan and scoring takes its FLOPs / (rate x mfu); a drawn token the
+longer of that and of reading all weights once for decode_rows draws and a document's keys and values once for its
+draws. The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the
+cores, each tool. Queues, stragglers, the platform's own work and storage come to little (docs/tried.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.resolve import sampling
 from flows.cost.assumptions import CARDS, Assumption, Assumptions, examples_a_document, parse
+from flows.cost.parameters import CostOptions
 from flows.cost.sample import Sample, read_sample
 from flows.cost.shapes import config_of, shape_of
 from flows.forms.chosen_tools import chosen_tools
@@ -69,41 +68,18 @@ class CostPlan:
         return float(sum(getattr(stage, figure) for stage in self.stages))
 
 
-def cost_of_build(
-    p: BuildParameters,
-    documents: float,
-    *,
-    gpu: str = "",
-    gpu_count: int = 1,
-    gpu_price: float | None = None,
-    sample: str | None = None,
-    assume: Iterable[str] = (),
-) -> CostPlan:
-    """Return what a build with these parameters costs on a number of documents.
-
-    Args:
-        p: the build's parameters; of these the corpus is not read.
-        gpu: the card; "": the model runs on CPUs.
-        gpu_price: for an hour of one card.
-        sample: data folder or URL of a finished build to measure from; None: the parameters' own, if there is one.
-        assume: `name=value` each, in place of what is measured or assumed.
-    """
-    if not math.isfinite(documents) or documents < 1:
-        raise UsageError(f"--documents must be at least 1, got {documents:g}")
-    if gpu_count < 1:
-        raise UsageError(f"--gpu-count must be at least 1, got {gpu_count}")
-    if gpu_price is not None and not (math.isfinite(gpu_price) and gpu_price >= 0):
-        raise UsageError(f"--gpu-price is an amount of money per card and hour, at least 0; got {gpu_price:g}")
-    if gpu and gpu_price is None:
+def cost_of_build(p: BuildParameters, documents: float, costs: CostOptions) -> CostPlan:
+    """Return what a build with these parameters, of which the corpus is not read, costs on a number of documents."""
+    if costs.gpu and costs.gpu_price is None:
         raise UsageError("--gpu needs the price of an hour of one card, e.g. --gpu-price 2.5 (0: it costs nothing)")
-    if not gpu and (gpu_price is not None or gpu_count != 1):
+    if not costs.gpu and (costs.gpu_price is not None or costs.gpu_count != 1):
         raise UsageError("--gpu-count and --gpu-price need a card: name it with --gpu, e.g. --gpu h100")
-    return _Run(p, documents, gpu, gpu_count, _sample(p, sample), parse(assume)).plan(gpu_price or 0.0)
+    return _Run(p, documents, costs, _sample(p, costs.from_)).plan()
 
 
 def _sample(p: BuildParameters, given: str | None) -> Sample | None:
     """Return the sample build: of the folder that was named, else of the parameters' own if one was completed there."""
-    data = p.data if given is None else given
+    data = given or p.data
     try:
         found = read_sample(data) if "://" in data or Path(data).is_dir() else None
     except UsageError:  # begun and not ended
@@ -125,9 +101,8 @@ class _Tool:
         km = config.top_k * config.draws
         if (share := self._measured.pop("draws_of_km", None)) is not None:
             self._measured["draws"] = share * km  # in proportion, if the sample build had other k and m
-        self.draws = self._own(
-            "draws", km, "draws", "a document kept: k x m, as if k positions exceeded tau_s", "config"
-        )
+        why = "a document kept: k x m, as if k positions exceeded tau_s"
+        self.draws = self._own("draws", km, "draws", why, "config")
         copies = run.single("text_copies")
         why = f"a document kept: text_tokens x {copies:g} copies read x padding"
         self.scan_tokens = self._own("scan_tokens", run.text_tokens * copies * run.single("padding"), "tokens", why)
@@ -160,22 +135,15 @@ class _Tool:
 
 
 class _Run:
-    def __init__(
-        self,
-        p: BuildParameters,
-        documents: float,
-        gpu: str,
-        gpu_count: int,
-        sample: Sample | None,
-        given: Mapping[str, float],
-    ) -> None:
-        self.p, self.documents, self.sample = p, documents, sample
-        self.gpu, self.gpu_count = gpu, gpu_count
+    def __init__(self, p: BuildParameters, documents: float, costs: CostOptions, sample: Sample | None) -> None:
+        self.p, self.documents, self.costs, self.sample = p, documents, costs, sample
         self.source = f"sample build: {sample.source}" if sample is not None else ""
+        given = parse(costs.assume)
         self.lines = Assumptions(given)
         self.single = self.lines.single
         self.tflops = self.bandwidth = 0.0
-        if gpu:
+        self.gpu = costs.gpu
+        if gpu := costs.gpu:
             card = CARDS.get(gpu.lower())
             if card is None and not given.keys() >= {"tflops", "bandwidth"}:
                 raise UnknownNameError("card", gpu, [*CARDS, "or another, with --assume tflops=...,bandwidth=..."])
@@ -195,15 +163,14 @@ class _Run:
     def add(self, name: str, value: float, unit: str, origin: str, source: str) -> float:
         return self.lines.add(Assumption(name, value, unit, origin, source))
 
-    def plan(self, gpu_price: float) -> CostPlan:
-        single, gpu_count = self.single, self.gpu_count
+    def plan(self) -> CostPlan:
+        single, gpu_count = self.single, self.costs.gpu_count
         stages = tuple(self.stages())
         if self.gpu:
-            cores = self.add(
-                "cores", gpu_count * single("cores_per_gpu"), "cores", "computed", "gpu-count x cores_per_gpu"
-            )
+            number, origin, why = gpu_count * single("cores_per_gpu"), "computed", "gpu-count x cores_per_gpu"
         else:
-            cores = self.add("cores", self.p.workers, "cores", "config", "--workers, each with a core")
+            number, origin, why = self.p.workers, "config", "--workers, each with a core"
+        cores = self.add("cores", number, "cores", origin, why)
         hours = {"cores": sum(cost.cpu_hours for cost in stages[1:]) / cores}
         if self.gpu:
             hours["cards"] = sum(cost.gpu_hours for cost in stages) / (gpu_count * single("gpu_busy_share"))
@@ -214,7 +181,7 @@ class _Run:
         wall = ingest + max(hours.values())
         parts = {**hours, "ingest, in one process": ingest}
         training = self.training()
-        gpu_price = self.add("gpu_price", gpu_price, "per card-hour", "given", "--gpu-price")
+        gpu_price = self.add("gpu_price", self.costs.gpu_price or 0.0, "per card-hour", "given", "--gpu-price")
         cpu_price = single("cpu_price")
         self.lines.check()
         return CostPlan(
@@ -256,13 +223,13 @@ class _Run:
         yield StageCost("assemble", "", documents, cpu_hours=documents * single("assemble_ms") / 1000 / _HOUR)
 
     def _calls(
-        self, tool: _Tool, texts: float, draws_a_text: float, scan_tokens: float, depth: int = 1
+        self, tool: _Tool, texts: float, draws_a_text: float, scan: float, depth: int = 1
     ) -> Iterator[StageCost]:
         draws = texts * draws_a_text
         ok = draws * tool.rate("ok_share")
         calls, scored = ok * tool.rate("calls_per_ok_draw"), ok * tool.rate("scored_per_ok_draw")
         decoded = draws * self.single("draw_tokens")
-        yield self._stage("sample", tool, texts, texts * scan_tokens, decoded, draws_a_text, depth=depth)
+        yield self._stage("sample", tool, texts, texts * scan, decoded, draws_a_text, depth=depth)
         yield self._stage("execute", tool, calls, tool_calls=calls, depth=depth)
         yield self._stage("score", tool, scored, scored * tool.score_tokens(), depth=depth)
 

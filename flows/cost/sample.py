@@ -1,7 +1,6 @@
-"""What a finished build says of its costs: counters of its commits, added up per stage and tool, as rates.
+"""What a finished build says of its costs: counters of its commits, also reused ones, as rates by stage and tool.
 
-Rates are per unit of work (a document, a draw, a call), so that other sizes, k and m can be computed from them. The
-commits of the last completed build count, those that it reused included. No data file is read.
+Rates are per unit of work (a document, a draw, a call), so that other sizes, k and m can be computed from them.
 """
 
 from collections import defaultdict
@@ -53,10 +52,7 @@ class Sample:
         return (self.model, drawn.get("draw_form", "free"), scored.get("decoys", 0)) == (model, draw_form, decoys)
 
     def rates(self, tool: str, tau_f: float, draw_tokens: float, same_draws: bool) -> dict[str, float]:
-        """Return a tool's rates by the names of the plan's assumptions; those that the build cannot tell are missing.
-
-        Unless `same_draws`, it was sampled otherwise than it is planned, and nothing is said of draws and LM tokens.
-        """
+        """Return a tool's rates by assumptions, as far as known; none of draws and tokens without `same_draws`."""
         if ("sample", tool) not in self.totals:
             return {}
         found: dict[str, tuple[float, float]] = {}  # name -> dividend, divisor; none where the latter is 0

@@ -20,10 +20,10 @@ KNOWN_SHAPES: Mapping[str, Mapping[str, Any]] = {
     "gpt-j-6b": {"model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400},
     "llama-7b": {
         "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
+        "n_embd": 4096,
+        "n_inner": 11008,
+        "n_layer": 32,
+        "n_head": 32,
         "vocab_size": 32000,
     },
 }
@@ -38,10 +38,7 @@ class ModelShape:
     matrix_parameters: int  # those that each token is multiplied with, without embeddings and output layer
 
     def flops_per_token(self, looked_back: float, logits_share: float = 1.0) -> float:
-        """Return the FLOPs of a token's forward pass that attends to `looked_back` tokens, the mean over some tokens.
-
-        For `logits_share` of them the output layer is computed.
-        """
+        """FLOPs of a token's forward pass that attends to `looked_back` others; `logits_share` have an output layer."""
         output = 2.0 * self.hidden * self.vocabulary * logits_share
         return 2.0 * self.matrix_parameters + 4.0 * self.layers * self.hidden * looked_back + output
 

@@ -22,7 +22,7 @@ def export(parameters: ExportParameters) -> ExportResult:
         progress.show(100.0 * read / max(1, total), f"{read:,} of {total:,} examples read")
 
     result = deliver(parameters, show)
-    progress.done(f"{result.examples:,} examples written")
+    progress.show(100.0, f"{result.examples:,} examples written")
     for note in result.notes:
         get_run_logger().warning(note)
     publish_summary(_summary(result), "exported", "The files of the dataset")

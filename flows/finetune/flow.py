@@ -124,7 +124,7 @@ def train_job(plan: FinetunePlan, run: Any, started: float) -> TrainingOutcome:
             report({"event": "waiting", "reason": detail})
 
     outcome = follow(plan.launcher, handle, folder, on_events, on_wait=on_wait)
-    progress.done(f"{steps:,} steps")
+    progress.show(100.0, f"{steps:,} steps")
     return outcome
 
 

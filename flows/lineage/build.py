@@ -1,7 +1,7 @@
 """The steps of a flow run, from its commits: one for the run, and one for each stage and tool.
 
-A commit names the files that it read by their digests, so the chain follows from commits alone. Where files of several
-tables have the same bytes (two empty ones), the stage's declaration says which of them it reads.
+A commit names the files that it read by their digests. Where files of several tables have the same bytes (two empty
+ones), the stage's declaration says which of them it reads.
 """
 
 import datetime as dt
@@ -41,10 +41,7 @@ class _Table:
 
 
 def run_steps(store: Store, run: Run, checkpoints: Mapping[str, str]) -> list[Step]:
-    """Return the steps of a flow run, the run's own first, then stages in the order in which they run.
-
-    What `gc` has deleted of its commits is passed over. `checkpoints` are paths by training job.
-    """
+    """Return the steps of a flow run, its own first, then by stage; `checkpoints` are paths by training job."""
     tables: dict[_Key, _Table] = defaultdict(_Table)
     for key in run.commits:
         if (commit := store.read_commit(key)) is not None:

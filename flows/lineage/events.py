@@ -1,9 +1,7 @@
 """Steps as OpenLineage events, made with the classes of the official client (the extra `lineage`).
 
-A step gives two events: START, and COMPLETE, FAIL or ABORT; one that goes on gives START alone. Ids of runs are UUIDs
-derived from the names of run and job, and times are those of the records: the same step gives the same events, so
-a receiver of both has them once. What OpenLineage has no facet for stands in two of our own, whose schema is
-`facets.json`.
+The same step gives the same events: START, and if it has ended COMPLETE, FAIL or ABORT. What OpenLineage has no facet
+for stands in two of our own, whose schema is `facets.json`.
 """
 
 import json
@@ -32,11 +30,7 @@ def run_id(job: str, run: str) -> str:
 
 
 def events_of(steps: Iterable[Step]) -> list[Any]:
-    """Return the events of steps, in order: `openlineage.client.event_v2.RunEvent`.
-
-    Raises:
-        UsageError: the client is not installed.
-    """
+    """Return the events of steps, `openlineage.client.event_v2.RunEvent`, in order; a UsageError: no client."""
     if not is_installed("openlineage"):
         raise UsageError(f"OpenLineage events need the package openlineage-python; run: {how_to_install('lineage')}")
     return [event for step in steps for event in _events(step)]
@@ -59,17 +53,11 @@ def _events(step: Step) -> Iterator[Any]:
         "run": Run(runId=run_id(step.job, step.run), facets=_run_facets(step)),
         "job": Job(namespace=JOBS, name=step.job, facets=_job_facets(step)),
         "producer": PRODUCER,
-        "inputs": [
-            InputDataset(one.namespace, one.name, _statistics("inputStatistics", read, one), facets=_facets(one))
-            for one in step.inputs
-        ],
+        "inputs": [_dataset(InputDataset, "inputStatistics", read, one) for one in step.inputs],
     }
     yield RunEvent(eventType=RunState.START, eventTime=step.started, **begun)
     if step.ended and step.state in _ENDS:
-        outputs = [
-            OutputDataset(one.namespace, one.name, _statistics("outputStatistics", written, one), facets=_facets(one))
-            for one in step.outputs
-        ]
+        outputs = [_dataset(OutputDataset, "outputStatistics", written, one) for one in step.outputs]
         yield RunEvent(eventType=RunState(_ENDS[step.state]), eventTime=step.ended, outputs=outputs, **begun)
 
 
@@ -78,11 +66,11 @@ def _run_facets(step: Step) -> dict[str, Any]:
 
     engine = processing_engine_run.ProcessingEngineRunFacet(step.program or "unknown", _PROGRAM, producer=PRODUCER)
     own = _own(RunFacet, "ToolformerRunFacet", {"kind": step.kind, "run": step.run, **step.facts})
-    if step.parent is None:
-        return {RUN_FACET: own, "processing_engine": engine}
-    run, job = parent_run.Run(run_id(*step.parent)), parent_run.Job(namespace=JOBS, name=step.parent[0])
-    parent = parent_run.ParentRunFacet(run=run, job=job, producer=PRODUCER)
-    return {RUN_FACET: own, "processing_engine": engine, "parent": parent}
+    facets = {RUN_FACET: own, "processing_engine": engine}
+    if step.parent is not None:
+        run, job = parent_run.Run(run_id(*step.parent)), parent_run.Job(namespace=JOBS, name=step.parent[0])
+        facets["parent"] = parent_run.ParentRunFacet(run=run, job=job, producer=PRODUCER)
+    return facets
 
 
 def _job_facets(step: Step) -> dict[str, Any]:
@@ -93,33 +81,24 @@ def _job_facets(step: Step) -> dict[str, Any]:
     return {"jobType": kind, "documentation": about}
 
 
-def _statistics(name: str, facet: Any, data: Data) -> dict[str, Any]:
-    if data.rows is None:
-        return {}
-    return {name: facet(rowCount=data.rows, size=data.bytes, fileCount=data.files, producer=PRODUCER)}
-
-
-def _facets(data: Data) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import (
-        DatasetFacet,
-        dataset_type_dataset,
-        dataset_version_dataset,
-        datasource_dataset,
-        schema_dataset,
-    )
+def _dataset(kind: Any, statistics: str, facet: Any, data: Data) -> Any:
+    from openlineage.client import facet_v2 as v2
 
     facets: dict[str, Any] = {
-        "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(data.kind, producer=PRODUCER),
-        "dataSource": datasource_dataset.DatasourceDatasetFacet(name=data.namespace, producer=PRODUCER),
+        "datasetType": v2.dataset_type_dataset.DatasetTypeDatasetFacet(data.kind, producer=PRODUCER),
+        "dataSource": v2.datasource_dataset.DatasourceDatasetFacet(name=data.namespace, producer=PRODUCER),
     }
     if data.version:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(data.version, producer=PRODUCER)
+        facets["version"] = v2.dataset_version_dataset.DatasetVersionDatasetFacet(data.version, producer=PRODUCER)
     if data.columns:
-        fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type=kind) for name, kind in data.columns]
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields, producer=PRODUCER)
+        fields = [v2.schema_dataset.SchemaDatasetFacetFields(name=name, type=kind) for name, kind in data.columns]
+        facets["schema"] = v2.schema_dataset.SchemaDatasetFacet(fields=fields, producer=PRODUCER)
     if data.facts:
-        facets[DATASET_FACET] = _own(DatasetFacet, "ToolformerDatasetFacet", data.facts)
-    return facets
+        facets[DATASET_FACET] = _own(v2.DatasetFacet, "ToolformerDatasetFacet", data.facts)
+    counted = {}
+    if data.rows is not None:
+        counted = {statistics: facet(rowCount=data.rows, size=data.bytes, fileCount=data.files, producer=PRODUCER)}
+    return kind(data.namespace, data.name, counted, facets=facets)
 
 
 def _own(base: Any, name: str, facts: Mapping[str, Any]) -> Any:

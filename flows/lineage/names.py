@@ -28,10 +28,7 @@ def table_at(store: Store, *folders: str) -> tuple[str, str]:
 
 
 def model_at(name: str, checkpoints: Mapping[str, str]) -> tuple[str, str]:
-    """Return namespace and name of a model as a user names it.
-
-    A folder that has a job's name in its path is that job's checkpoint, whichever folder it was given relative to.
-    """
+    """Return namespace and name of a model as a user names it; a folder with a job's name in it is its checkpoint."""
     named = ModelRef.of(name)
     if named.kind == "embedded":
         return JOBS, "models/embedded"

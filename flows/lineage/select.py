@@ -136,15 +136,7 @@ def _exported(export: Export) -> Iterator[Data]:
 
 
 def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
-    """Return the steps of a run, or else of a dataset, or else of everything, in the order in which runs began.
-
-    Args:
-        run: id of a flow run, a training's job or an export.
-        dataset: see `find_dataset`; the run that made it, trainings on it and exports of it.
-
-    Raises:
-        UsageError: there is no such run, dataset or version.
-    """
+    """Return the steps of a run (also a training or an export), of a dataset and its uses, or of all, in order."""
     records = _Records(store)
     if run:
         return records.of_run(run)

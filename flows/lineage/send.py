@@ -1,8 +1,4 @@
-"""OpenLineage events to a file or a server, through the transports of the official client.
-
-A file gets a line for each event that it lacks, so that sending again changes nothing; a server a request for each. A
-flow sends its events at its end if $TOOLFORMER_LINEAGE says where to; a failure is only logged.
-"""
+"""OpenLineage events to a file, a line for each that it lacks, or to a server, a request for each."""
 
 import logging
 from collections.abc import Sequence
@@ -70,9 +66,7 @@ def _to_server(events: Sequence[Any], address: str) -> int:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"--to takes a file, or the address of a server, e.g. http://localhost:5000; got {address!r}")
     if "@" in parts.netloc or shown_url(address) != address:
-        raise UsageError(
-            f"{shown_url(address)} is given with credentials: leave them out, and set OPENLINEAGE_API_KEY instead"
-        )
+        raise UsageError(f"{shown_url(address)} holds credentials: leave them out, and set OPENLINEAGE_API_KEY instead")
     key = lineage_key()
     config = HttpConfig(
         url=f"{parts.scheme}://{parts.netloc}",

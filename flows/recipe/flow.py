@@ -1,7 +1,6 @@
 """The flow `recipe`: the steps of an experiment one after another, each a flow run below it, and a page of results.
 
-All of a recipe is checked before the first step, and every step finds finished work done, so a recipe that was killed
-goes on where it was. A step that needs what nothing came of (a build that kept nothing) is left out.
+All of it is checked before the first step. A step that needs what nothing came of is left out.
 """
 
 import time
@@ -102,15 +101,9 @@ def recipe(parameters: RecipeParameters) -> RecipeResult:
             run.text(page.read_text(encoding="utf-8"), page.name)
     publish_summary(pages[0].read_text(encoding="utf-8"), "results", "The results of every step")
     publish_link(run.address, "recipe-mlflow-run", "The run in MLflow")
-    return RecipeResult(
-        recipe_.name,
-        done.results,
-        str(pages[0]),
-        run.run_id,
-        run.runs_view,
-        time.monotonic() - begin,
-        [step.name for step in recipe_.steps if step.name not in done.results],
-    )
+    left_out = [step.name for step in recipe_.steps if step.name not in done.results]
+    seconds = time.monotonic() - begin
+    return RecipeResult(recipe_.name, done.results, str(pages[0]), run.run_id, run.runs_view, seconds, left_out)
 
 
 def _start_run(recipe: Recipe, data: str, folder: Path) -> Any:
@@ -158,9 +151,8 @@ def fit(parameters: FitTriggerParameters) -> TriggerResult:
 
 
 def _export(form: ExportParameters) -> ExportResult:
-    earlier = None
-    if not form.push:
-        earlier = written_earlier(Store(form.data), form.dataset, Path(form.out), form.settings())
+    store, out = Store(form.data), Path(form.out)
+    earlier = None if form.push else written_earlier(store, form.dataset, out, form.settings())
     return earlier or export(form)
 
 

@@ -72,26 +72,22 @@ def write_page(folder: Path, name: str, sections: Sequence[Section | None]) -> t
     from markdown_it import MarkdownIt
 
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"# {name}"]
-    html = [f"<h1>{escape(name)}</h1>"]
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    lines, pictures = [f"# {name}"], {}
     if (done := sum(section is not None for section in sections)) < len(sections):
         lines.append(f"{done} of {len(sections)} steps are done.")
-        html.append(markdown.render(lines[-1]))
     for number, section in enumerate(sections, 1):
         if section is None:
             continue
-        text = f"## {section.title}\n\n{section.text}"
-        lines.append(text)
-        html.append(markdown.render(text))
+        lines.append(f"## {section.title}\n\n{section.text}")
         if section.figure is not None:
-            picture = png(section.figure)
-            put_local(folder / f"{number}.png", picture)
+            pictures[f"{number}.png"] = png(section.figure)
+            put_local(folder / f"{number}.png", pictures[f"{number}.png"])
             lines.append(f"![{section.caption}]({number}.png)")
-            source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
-            html.append(f'<p><img alt="{escape(section.caption)}" src="{source}"></p>')
     page, site = folder / "results.md", folder / "results.html"
-    put_local(page, ("\n\n".join(lines) + "\n").encode())
+    put_local(page, (text := "\n\n".join(lines) + "\n").encode())
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    for file, picture in pictures.items():
+        html = html.replace(f'src="{file}"', f'src="data:image/png;base64,{base64.b64encode(picture).decode()}"')
     head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(name)}</title>'
-    put_local(site, f"{head}\n<style>\n{_STYLE}\n</style>\n{chr(10).join(html)}\n</html>\n".encode())
+    put_local(site, f"{head}\n<style>\n{_STYLE}\n</style>\n{html}</html>\n".encode())
     return page, site

@@ -3,7 +3,7 @@
 A step that takes something of one that is not done waits for it. Nothing is written or fetched, no model is loaded.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def plan_recipe(parameters: RecipeParameters) -> RecipePlan:
         if waits_for or missing:
             planned.append(PlannedStep(step.name, False, waits_for, missing, _size(step)))
             continue
-        one, gives = _PLANS[step.flow](step, filled(step, parameters.data, step.given(results)), store)
+        one, gives = _planned(step, filled(step, parameters.data, step.given(results)), store)
         planned.append(one)
         if one.done:
             results[step.name] = gives
@@ -89,7 +89,7 @@ def _plan_build(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives
     return PlannedStep(step.name, True, note=f"{note}, {dataset.label}"), {DATASET: dataset.label}
 
 
-def _plan_training(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives]:
+def _plan_training(step: Step, form: Any) -> tuple[PlannedStep, Gives]:
     folder = resolve_training(form).spec.folder
     if finished_finetune(folder) is not None:
         return PlannedStep(step.name, True, note=_size(step)), training_gives(folder)
@@ -97,28 +97,22 @@ def _plan_training(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gi
     return PlannedStep(step.name, False, note=_size(step) + (f", {reached:,} begun" if reached else "")), {}
 
 
-def _plan_fit(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives]:
-    training = finished_finetune(Path(form.model).parent)
-    earlier = fitted_earlier(training, model_digest(str(training.model)), form) if training is not None else None
-    return PlannedStep(step.name, earlier is not None), {} if earlier is None else {TRIGGER: earlier.file}
-
-
-def _plan_export(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives]:
-    return PlannedStep(step.name, written_earlier(store, form.dataset, Path(form.out), form.settings()) is not None), {}
-
-
-def _plan_answers(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives]:
-    return PlannedStep(step.name, _last_run(store, step.flow, form) is not None), {}
-
-
-_PLANS: Mapping[str, Callable[[Step, Any, Store], tuple[PlannedStep, Gives]]] = {
-    "build": _plan_build,
-    "finetune": _plan_training,
-    "fit-trigger": _plan_fit,
-    "evaluate": _plan_answers,
-    "ground": _plan_answers,
-    "export": _plan_export,
-}
+def _planned(step: Step, form: Any, store: Store) -> tuple[PlannedStep, Gives]:
+    gives: Gives = {}
+    match step.flow:
+        case "build":
+            return _plan_build(step, form, store)
+        case "finetune":
+            return _plan_training(step, form)
+        case "fit-trigger":
+            training = finished_finetune(Path(form.model).parent)
+            earlier = fitted_earlier(training, model_digest(str(training.model)), form) if training else None
+            done, gives = earlier is not None, {} if earlier is None else {TRIGGER: earlier.file}
+        case "export":
+            done = written_earlier(store, form.dataset, Path(form.out), form.settings()) is not None
+        case flow:
+            done = _last_run(store, flow, form) is not None
+    return PlannedStep(step.name, done), gives
 
 
 def _last_run(store: Store, flow: str, form: BaseModel) -> Any:

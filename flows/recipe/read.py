@@ -1,15 +1,4 @@
-"""Reads a recipe: its steps, which of them takes what from which, and the order in which they run.
-
-    model: embedded                 # a parameter of every step that has it and names none itself
-    steps:
-      build:                        # FLOW, or FLOW.LABEL where a flow has several steps
-        corpus: embedded
-      finetune:
-        dataset: build              # what another step gives
-        arm: [toolformer, cc]       # two steps, side by side: finetune.toolformer and finetune.cc
-      evaluate.svamp:
-        task: svamp
-        toolformer: finetune.toolformer
+"""Reads a recipe (docs/recipes.md): its steps, which of them takes what from which, and the order in which they run.
 
 A wrong name is answered in one line with its place. The parameters' values are checked in `resolve`.
 """
@@ -35,13 +24,7 @@ Named = Mapping[str, Entry]
 
 
 def read_recipe(name: str, shared: Mapping[str, Any] | None = None, limit: int | None = None) -> Recipe:
-    """Return a recipe.
-
-    Args:
-        name: its file, or the name of one that comes with the program.
-        shared: values in place of those that it gives for all steps.
-        limit: the largest value of `SIZES` in any step; None: as the recipe says.
-    """
+    """Return a recipe by file or name; `shared` replaces values for all steps, `limit` is the largest of `SIZES`."""
     path = Path(name).expanduser()
     if not path.is_file():
         if name not in shipped():

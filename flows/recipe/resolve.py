@@ -27,16 +27,15 @@ from toolformer_core.lm.check import check_model
 from toolformer_core.lm.reference import ModelRef
 from warehouse.store import Store
 
+Resolvers = Mapping[str, Callable[[Any], object]]  # flow -> what looks up what its form names
+
 _STAND_INS = {DATASET: "cstar", MODEL: "embedded", TEXTS: str(CORPUS), TRIGGER: "calculator=0"}
 _FILES = ("corpus", "candidates", "path", "passages", "prompts")  # parameters that name files
 _HUB = ("translator", "qa_reader", "encoder")  # parameters that may name a model of the hub, besides those of steps
 
 
 def resolve(parameters: RecipeParameters, *, elsewhere: bool = False) -> Recipe:
-    """Read a recipe and check all of it; a UsageError names the place in the file.
-
-    `elsewhere`: models, texts and GPUs that are not on this machine are no mistake.
-    """
+    """Read a recipe and check all of it; `elsewhere`: models, texts and GPUs that are not here are no mistake."""
     recipe, known = read_recipe(parameters.recipe, {"model": parameters.model}, parameters.limit), []
     for step in recipe.steps:
         given: dict[str, Any] = {name: _STAND_INS[step.kind.takes[name]] for name in step.taken}
@@ -113,7 +112,8 @@ def _is_on_hub_alone(model: str) -> bool:
 
 
 def _look_up(form: Any, step: Step, *, elsewhere: bool) -> object:
-    found = _RESOLVERS[step.flow](form) if step.flow in _RESOLVERS else None
+    resolvers: Resolvers = {"build": resolve_build, "evaluate": resolve_evaluation, "ground": resolve_grounding}
+    found = resolvers[step.flow](form) if step.flow in resolvers else None
     if step.flow == "export":
         form.settings()
     if "dataset" in step.kind.takes and "dataset" not in step.taken:
@@ -124,10 +124,3 @@ def _look_up(form: Any, step: Step, *, elsewhere: bool) -> object:
         if not elsewhere:
             check_hardware(profile, processes, recipe)
     return found
-
-
-_RESOLVERS: Mapping[str, Callable[[Any], object]] = {
-    "build": resolve_build,
-    "evaluate": resolve_evaluation,
-    "ground": resolve_grounding,
-}

@@ -1,7 +1,6 @@
 """Prefect artifacts of a flow run: progress per stage while it runs, and a summary and links at its end.
 
-A thread sends the artifacts that changed, at most every `EVERY_S` seconds, and logs the same lines when one is due, or
-a line on the work under way. If Prefect does not answer, that is logged once and the work goes on.
+If Prefect does not answer, that is logged and the work goes on.
 """
 
 from __future__ import annotations
@@ -20,25 +19,19 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from httpx import HTTPError
-from prefect.artifacts import (
-    create_link_artifact,
-    create_markdown_artifact,
-    create_progress_artifact,
-    update_progress_artifact,
-)
+from prefect import artifacts
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
-from flows.runtime.background import repeating
+from flows.runtime.context import repeating
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, passes_quarter
 from toolformer_core.errors import first_line
 
 if TYPE_CHECKING:
     from flows.runtime.ledger import Ledger
     from tasks.shards.run_shard import ShardResult
-
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +42,7 @@ _NO_ANSWER = (HTTPError, PrefectException)
 
 @dataclass(slots=True)
 class ProgressArtifacts:
-    """The progress artifacts of one flow run, one for each stage.
-
-    The log gets a stage's line when it begins, when another quarter is finished, and once a minute if it changed.
-    """
+    """The progress artifacts of one flow run, one for each stage; the log gets a line when one is due."""
 
     flow: str  # its name; an artifact's key is `<flow>-<number>-<stage>`, so that keys sort as the stages follow
     totals: Mapping[str, int]  # stage -> expected shards; it may grow
@@ -77,10 +67,7 @@ class ProgressArtifacts:
             self._stages.setdefault(result.key.stage, StageProgress()).note(result)
 
     def update(self) -> float:
-        """Create or update the artifacts of stages that changed; return the seconds until the next update.
-
-        A stage begins when it is first seen here.
-        """
+        """Create or update the artifacts of stages that changed; return the seconds until the next update."""
         now = self.clock()
         with self._turn:
             stages = []
@@ -111,15 +98,9 @@ class ProgressArtifacts:
             if name in self._made:
                 self.client.update_artifact(self._made[name], ArtifactUpdate(data=percent, description=line))
                 return
-            key = f"{self.flow}-{list(self.totals).index(name) + 1:02d}-{name}"
-            request = ArtifactCreate(
-                key=key.replace("_", "-"),  # it allows no underscores
-                type="progress",
-                description=line,
-                data=percent,
-                flow_run_id=self.flow_run,
-            )
-            self._made[name] = self.client.create_artifact(request).id
+            key = f"{self.flow}-{list(self.totals).index(name) + 1:02d}-{name}".replace("_", "-")  # which it forbids
+            made = ArtifactCreate(key=key, type="progress", description=line, data=percent, flow_run_id=self.flow_run)
+            self._made[name] = self.client.create_artifact(made).id
         except _NO_ANSWER as exc:
             self.logger.warning("Prefect shows no progress from here on, the work goes on: %s", first_line(exc))
             self.client = None
@@ -129,16 +110,15 @@ class ProgressArtifacts:
 def report_progress(ledger: Ledger, logger: logging.Logger | logging.LoggerAdapter[Any]) -> Iterator[None]:
     """Show the progress of a flow run's stages while this block runs."""
     with get_client(sync_client=True) as client:
-        artifacts = ProgressArtifacts(
-            ledger.run.flow, ledger.totals, client, UUID(str(this_run.id)), logger, pulse=Pulse().line
-        )
-        ledger.watchers.append(artifacts.note)
+        run = UUID(str(this_run.id))
+        shown = ProgressArtifacts(ledger.run.flow, ledger.totals, client, run, logger, pulse=Pulse().line)
+        ledger.watchers.append(shown.note)
         try:
-            with repeating("artifacts", artifacts.update):
+            with repeating("artifacts", shown.update):
                 yield
         finally:
-            ledger.watchers.remove(artifacts.note)
-            artifacts.update()
+            ledger.watchers.remove(shown.note)
+            shown.update()
 
 
 class WorkProgress:
@@ -149,27 +129,21 @@ class WorkProgress:
         self._shown = -math.inf
         self._id: UUID | None = None
         with _logging_failures():
-            self._id = create_progress_artifact(0.0, key=key, description="starting")  # type: ignore[assignment]
+            made = artifacts.create_progress_artifact(0.0, key=key, description="starting")
+            self._id = made  # type: ignore[assignment]
 
     def show(self, percent: float, line: str) -> None:
-        """Show how far the work is, unless that was done less than two seconds ago."""
-        if self._clock() - self._shown > _WORK_EVERY_S:
+        """Show how far the work is, unless that was done less than two seconds ago and it is not done yet."""
+        if self._id is not None and (percent == 100 or self._clock() - self._shown > _WORK_EVERY_S):
             self._shown = self._clock()
-            self._send(percent, line)
-
-    def done(self, line: str) -> None:
-        self._send(100.0, line)
-
-    def _send(self, percent: float, line: str) -> None:
-        if self._id is not None:
             with _logging_failures():
-                update_progress_artifact(self._id, percent, description=line)
+                artifacts.update_progress_artifact(self._id, percent, description=line)
 
 
 def publish_summary(markdown: str, key: str, description: str) -> None:
     """Attach a Markdown artifact to the flow run; if Prefect does not answer, only log it."""
     with _logging_failures():
-        create_markdown_artifact(markdown, key=key, description=description)
+        artifacts.create_markdown_artifact(markdown, key=key, description=description)
 
 
 def embedded_picture(figure: Any, caption: str) -> str:
@@ -188,7 +162,7 @@ def publish_link(address: str | None, key: str, text: str) -> None:
     """Attach a link to the flow run; do nothing without an address."""
     if address is not None:
         with _logging_failures():
-            create_link_artifact(address, link_text=text, key=key, description=text)
+            artifacts.create_link_artifact(address, link_text=text, key=key, description=text)
 
 
 @contextmanager

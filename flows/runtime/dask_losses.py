@@ -1,8 +1,4 @@
-"""What a flow says when Dask loses its scheduler or gives up a task, and what it says while its tasks wait for workers.
-
-Dask starts a task again whose worker died, which costs only the shard that was under way. It cannot repair a task whose
-workers die again and again, nor a scheduler that ends: then the flow ends with one line, and the same command goes on.
-"""
+"""What a flow says when Dask loses its scheduler or gives up a task, and while its tasks wait for workers."""
 
 import logging
 import time
@@ -59,9 +55,8 @@ def what_is_missing(address: str, workers: Workers, *, needs_gpus: bool) -> str:
     if not workers:
         return f"tasks wait for a Dask worker, none is there: start one with `dask worker {address}`"
     if needs_gpus and not any(worker["resources"].get("GPU") for worker in workers.values()):
-        have = f"none of the {len(workers)} workers has one" if len(workers) > 1 else "the one worker has none"
-        start = f"dask worker {address} --nthreads 3 --resources GPU=1"
-        return f"tasks that ask the model wait for a Dask worker with a GPU, {have}: start one with `{start}`"
+        start = f"none of {len(workers)} has one: start one with `dask worker {address} --nthreads 3 --resources GPU=1`"
+        return f"tasks that ask the model wait for a Dask worker with a GPU, {start}"
     return ""
 
 

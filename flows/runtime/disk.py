@@ -1,7 +1,6 @@
 """A full disk, reported in one line that names the disk, whichever program, library or server found it full.
 
-An error is a full disk's if it says so itself, by its number or its text. A server that finds no room says nothing of
-it: Prefect's answers 500, and one that is starting just ends. Then the free space of the servers' disk tells.
+A server that finds no room says nothing of it: then the free space of the servers' disk tells.
 """
 
 import os
@@ -58,10 +57,7 @@ def _message(exc: BaseException, data: str, servers: tuple[type[ToolformerError]
     if not full and free >= _LITTLE and inodes > 0:
         return None
     left = f"{free:,} bytes free" if inodes else "no inodes free"
-    return (
-        f"the disk of {folder} is full ({left}): free some space there and run the same command again; it continues "
-        "where it stopped"
-    )
+    return f"the disk of {folder} is full ({left}): free some space there and run the same command again to continue"
 
 
 def _causes(exc: BaseException | None) -> Iterator[BaseException]:

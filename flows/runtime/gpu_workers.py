@@ -1,7 +1,6 @@
 """Dask workers on this machine of which each has a GPU of its own, or none.
 
-A process sees the GPUs that CUDA_VISIBLE_DEVICES names and takes the first of them, so each worker is started with one
-name in it. Dask's nanny starts a worker that died with the same environment: it keeps its GPU. It knows no tasks.
+A process takes the first GPU that CUDA_VISIBLE_DEVICES names, so each worker is started, also again, with one.
 """
 
 import logging
@@ -17,24 +16,18 @@ _LOG = logging.getLogger(__name__)
 def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence[str]) -> list[str] | None:
     """Return the GPUs that workers are started for, one worker each; None: leave them to see what this process sees.
 
-    Args:
-        gpus: GPUs requested; None: all that are there, but no more than workers.
-        visible: the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them.
+    `gpus`: requested; None: all that are there, but no more than workers. `visible`: those that this process may use.
     """
     if "://" in name:  # workers of a scheduler elsewhere say themselves which GPU they have
         return None
     if gpus is None:
         return list(visible[:workers]) or None if name == "dask" else None
     if name != "dask":
-        raise UsageError(
-            f"--gpus is for Dask workers, and the runner is {name}: give --runner dask or a Dask scheduler's address, "
-            "or leave --gpus out"
-        )
+        told = "give --runner dask or a Dask scheduler's address, or leave --gpus out"
+        raise UsageError(f"--gpus is for Dask workers, and the runner is {name}: {told}")
     if gpus > len(visible):
-        raise UsageError(
-            f"--gpus {gpus}: this machine shows {len(visible)} GPU{'s' * (len(visible) != 1)}; give {len(visible)} at "
-            "most, and see what CUDA_VISIBLE_DEVICES and `toolformer doctor` say"
-        )
+        told = "give fewer, and see what CUDA_VISIBLE_DEVICES and `toolformer doctor` say"
+        raise UsageError(f"--gpus {gpus}: GPUs that this machine shows: {len(visible)}; {told}")
     return list(visible[:gpus])
 
 

@@ -1,7 +1,4 @@
-"""The finished shards of a run, and the catalog and snapshot that are updated with them.
-
-Only the flow process holds a ledger, inside the catalog's lock. A thread refreshes the snapshot during a run.
-"""
+"""The finished shards of a run, and the catalog and snapshot that are updated with them by the flow process alone."""
 
 import datetime as dt
 import logging
@@ -16,8 +13,7 @@ from pathlib import Path
 from prefect import get_run_logger
 
 from flows.lineage.send import send_run
-from flows.runtime.background import repeating
-from flows.runtime.context import using
+from flows.runtime.context import repeating, using
 from tasks.settings import seconds, shared_catalog
 from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
@@ -81,14 +77,10 @@ class Ledger:
         self.totals[stage] = self.totals.get(stage, 0) + shards
 
     def add(self, done: ShardResult) -> None:
-        """Add a finished shard, unless it was added; publish a snapshot if the last one is old.
-
-        Many shards are recorded in the catalog at once, because a transaction takes longer than a small shard. If the
-        process dies first, the next flow finds their commits.
-        """
+        """Add a finished shard, unless it was added; publish a snapshot if the last one is old."""
         if done.key not in self.keys:
             self.note(done)
-        if len(self._unrecorded) >= _BATCH:
+        if len(self._unrecorded) >= _BATCH:  # if the process dies first, the next flow finds their commits
             with self._turn:
                 self._record_commits()
         self.refresh()
@@ -98,10 +90,8 @@ class Ledger:
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
-            raise StoreError(
-                f"{key.id} was done, but {self.store.root} does not hold it: give the flow and its workers a data "
-                "folder or URL that all of them reach"
-            )
+            told = "give the flow and its workers a data folder or URL that all of them reach"
+            raise StoreError(f"{key.id} was done, but {self.store.root} does not hold it: {told}")
         with self._counting:
             self._unrecorded.append(commit)
             self.keys.add(key)
@@ -114,9 +104,7 @@ class Ledger:
                 progress(key.stage, self.finished[key.stage], self.totals[key.stage], done)
                 return
         if not done.skipped:
-            get_run_logger().debug(
-                "%s %s in %.1f s", " ".join(filter(None, (key.stage, key.tool))), key.shard, done.seconds
-            )
+            get_run_logger().debug("%s %s %s in %.1f s", key.stage, key.tool, key.shard, done.seconds)
 
     def also_record(self, stage: str) -> None:
         """Have the catalog list a stage's commits that are no results of the run, such as the parts of a corpus."""
@@ -181,11 +169,7 @@ class Ledger:
 def open_run(store: Store, run: Run) -> Iterator[Ledger]:
     """Open a run: lock the data folder's catalog, waiting for another flow if necessary; publish results at its end.
 
-    A catalog that several machines share is not locked, so their flows run at the same time.
-
-    Raises:
-        LockHeldError: another flow still held the catalog after $TOOLFORMER_WAIT_S.
-        WarehouseError: the end of the run could not be published.
+    A catalog that several machines share is not locked. A LockHeldError: another flow held it for $TOOLFORMER_WAIT_S.
     """
     wait_s = seconds("wait")
 

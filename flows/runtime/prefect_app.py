@@ -1,9 +1,6 @@
-"""Prefect's server as this project starts it: with a middleware that refuses foreign web pages and foreign host names.
+"""Prefect's server (`python -m flows.runtime.prefect_app`) with a middleware that refuses foreign pages and host names.
 
-    python -m flows.runtime.prefect_app --host 127.0.0.1 --port 4200
-
-does what `prefect server start` does, and `create_app` returns the same application for uvicorn. Without the middleware
-Prefect's server would answer requests of every web page, and a worker runs every flow run that is posted.
+Without it Prefect's server would answer requests of every web page, and a worker runs every flow run that is posted.
 """
 
 import argparse
@@ -34,11 +31,9 @@ def create_app(final: bool = False) -> OwnOriginOnly:
 
 
 def _lock_when_transactions_begin() -> None:
-    """Have transactions of Prefect's server wait for SQLite's lock before they read; Prefect 3.8 has no such setting.
-
-    One that first reads and then writes fails at once, as `database is locked`, if another one has written meanwhile:
-    of forms that were submitted at the same time some were answered 503.
-    """
+    """Have transactions of Prefect's server wait for SQLite's lock before they read: Prefect 3.8 cannot."""
+    # One that first reads and then writes fails at once if another one has written meanwhile: some forms that were
+    # submitted at the same time were answered 503.
     from prefect.server.database.configurations import AioSqliteConfiguration
 
     usual = AioSqliteConfiguration.begin_transaction
@@ -51,8 +46,7 @@ def _lock_when_transactions_begin() -> None:
 
 def _own_origins(api: str) -> list[str]:
     # they may be opened under any name of loopback
-    origin = origin_of(api)
-    if origin is None:
+    if (origin := origin_of(api)) is None:
         return []
     port = urlsplit(origin).port
     return [origin, *(f"http://{name}" + (f":{port}" if port else "") for name in LOOPBACK_NAMES)]

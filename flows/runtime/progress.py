@@ -1,7 +1,4 @@
-"""Lines that describe progress, and when one is due; the terminal and Prefect's pages share them.
-
-A line is due when a stage begins, when another quarter of its shards is finished, and after a minute without one.
-"""
+"""Lines of progress for the terminal and Prefect's pages: at a stage's begin, at quarters, else once a minute."""
 
 import threading
 import time

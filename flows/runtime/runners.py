@@ -1,8 +1,6 @@
 """Where a flow's tasks run: threads of its process, Dask workers on this machine, or those of a scheduler elsewhere.
 
-The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does. A deployed flow is called by Prefect, so
-it takes its runner when it runs (`use_runner`). Dask workers may join and leave meanwhile: which of them may take a
-task is decided anew for every task, and Dask gives waiting tasks to workers that come later.
+The caller of a flow chooses (`choose_runner`), else $TOOLFORMER_RUNNER does. Dask workers may join and leave meanwhile.
 """
 
 import gc
@@ -19,8 +17,7 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.runtime.background import repeating
-from flows.runtime.context import using
+from flows.runtime.context import repeating, using
 from flows.runtime.dask_losses import WorkerWatch, explain_losses, scheduler_lost
 from flows.runtime.gpu_workers import TASKS_PER_GPU, gpu_cluster, gpus_of_workers
 from flows.runtime.server import guard_prefect_server
@@ -82,12 +79,7 @@ _dask_run: ContextVar[_DaskRun | None] = ContextVar("dask_run", default=None)
 
 @contextmanager
 def choose_runner(name: str | None) -> Iterator[None]:
-    """Have the flows that are called inside this block run their tasks there; see `runner_named`.
-
-    Args:
-        name: `threads`, `dask` (a local cluster of as many processes as the flow has workers), or a Dask scheduler's
-            address; None: as $TOOLFORMER_RUNNER says, else threads.
-    """
+    """Have flows inside this block run tasks in `threads`, on `dask` workers or at a scheduler; None: the default."""
     guard_prefect_server()
     with using(_requested, runner_named(name)):
         yield
@@ -105,12 +97,12 @@ def _task_runner(name: str, workers: int, gpus: Sequence[str] | None) -> Any:
         return ThreadPoolTaskRunner(max_workers=_THREADS * workers)
     from prefect_dask.task_runners import DaskTaskRunner
 
-    if name == "dask" and gpus is not None:
-        start: Any = gpu_cluster  # Prefect's type for it takes no arguments, which it then passes
-        return DaskTaskRunner(cluster_class=start, cluster_kwargs={"gpus": list(gpus), "workers": workers})
-    if name == "dask":
+    if name != "dask":
+        return DaskTaskRunner(address=name)
+    if gpus is None:
         return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
-    return DaskTaskRunner(address=name)
+    start: Any = gpu_cluster  # Prefect's type for it takes no arguments, which it then passes
+    return DaskTaskRunner(cluster_class=start, cluster_kwargs={"gpus": list(gpus), "workers": workers})
 
 
 @contextmanager
@@ -123,12 +115,11 @@ def use_runner(workers: int, gpus: int | None = None) -> Iterator[None]:
             workers: how many with a GPU are expected; None: as many as there are, 0: tasks of the model run on any.
 
     Raises:
-        UsageError: $TOOLFORMER_RUNNER names no runner, its scheduler cannot be reached, or see `gpus_of_workers`.
+        UsageError: there is no such runner, or its scheduler cannot be reached, or see `gpus_of_workers`.
         RunnerError: Dask's scheduler was lost while the block ran, or it gave up a task whose workers died.
     """
     context = FlowRunContext.get()
-    if context is None:
-        raise RuntimeError("use_runner() is for the inside of a flow")
+    assert context is not None  # else this is no flow
     name = _requested.get() or runner_named()
     with (
         _dask_settings(name),
@@ -150,9 +141,8 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
         try:
             _ = chosen.client
         except OSError as exc:
-            raise UsageError(
-                f"no Dask scheduler answers at {name}: start it (dask scheduler), or name another"
-            ) from exc
+            told = "start it (dask scheduler), or name another"
+            raise UsageError(f"no Dask scheduler answers at {name}: {told}") from exc
     run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
     with using(_dask_run, run), explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
         if elsewhere:
@@ -238,15 +228,10 @@ def tasks_at_once(workers: int) -> int:
 def task_resources(*, model: bool) -> AbstractContextManager[Any]:
     """Inside `use_runner`: say which Dask workers the tasks that are submitted in this block may run on.
 
-    Where a worker offers a GPU, as those of `gpu_cluster` do and any that is started by `dask worker ADDRESS
-    --nthreads 3 --resources GPU=1`, or is expected to, tasks that ask the model take a third of one: they run on such
-    workers alone, three at a time for each GPU, so that one keeps the model at work while others begin or end.
-
-    Other tasks go anywhere, but on a worker with a GPU all that ask the model come first. They name no workers: where
-    all those that a task names have left, Dask (2026.8) does not give it to one that comes later.
-
-    Raises:
-        RunnerError: the scheduler does not answer.
+    Where a worker offers a GPU (`--resources GPU=1`), or is expected to, tasks that ask the model take a third of one:
+    they run on such workers alone and first, three at a time for each GPU, so that one keeps the model at work while
+    others begin or end. Other tasks go anywhere. None names workers: where all that a task names have left, Dask
+    (2026.8) does not give it to one that comes later. A RunnerError: the scheduler does not answer.
     """
     run = _dask_run.get()
     if run is None:

@@ -1,7 +1,6 @@
 """How a flow begins, how the run of one whose work is stages is opened and spread over workers, and how it ends.
 
-Cancel in Prefect's page: a worker ends its own runs, but none is there for a run that a command of this machine has
-started. So such a run looks at its own state from time to time, and the command stops as on Ctrl-C.
+Where a command of this machine has started the run, no worker cancels it: it looks at its own state from time to time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from prefect.runtime import flow_run as this_run
 from prefect.states import Cancelled
 
 from flows.runtime.artifacts import report_progress
-from flows.runtime.background import repeating
+from flows.runtime.context import repeating
 from flows.runtime.ledger import Ledger, now, open_run
 from flows.runtime.runners import use_runner
 from flows.runtime.server import record_server
@@ -45,14 +44,7 @@ def running(
 ) -> Iterator[Ledger]:
     """Inside a flow: open its run, show its progress, and run the tasks submitted in this block as the form says.
 
-    Args:
-        form: the flow's parameters, with `model`, `workers` and `gpus`.
-        corpus: what the run reads, as its manifest names it.
-        recorded: the parameters in the manifest; None: the form's.
-
-    Raises:
-        UsageError, RunnerError: see `use_runner`.
-        LockHeldError, WarehouseError: see `open_run`.
+    `corpus`: what the run reads; `recorded`: the manifest's parameters, where they are not the form's.
     """
     parameters = dict(form.model_dump(mode="json") if recorded is None else recorded)
     run = Run(run_id, flow, now(), None, "running", parameters, corpus, form.model)

@@ -1,13 +1,8 @@
 """The short-lived Prefect server of a flow, where PREFECT_API_URL names none: it starts early, and none is left behind.
 
-A command starts the server (`start_server`), imports what the flow needs in the meantime, and then waits
-(`wait_for_server`). Every server has the middleware of `prefect_app`, also one that Prefect starts by itself
-(`guard_prefect_server`). A run records its server and itself, each by process id and creation time, and the next run in
-the same folder ends an orphan; what was not recorded is never touched.
-
-First starts in one folder take turns, as each creates the database in many steps. A start that was killed leaves one on
-which no server starts, so that one is set aside. The first database of each Prefect version is kept, empty, in the
-user's cache folder: other data folders start with a copy.
+A run records its server and itself, each by process id and creation time, and the next run in the same folder ends an
+orphan. First starts in one folder take turns, as each creates the database in many steps: what a killed one leaves is
+set aside. The first database of each Prefect version is kept, empty, in the user's cache folder, and copied from there.
 """
 
 from __future__ import annotations
@@ -104,11 +99,7 @@ def _read_note(note: Path) -> list[dict[str, Any]]:
 
 
 def prepare_start() -> None:
-    """Prepare the start of a server of this process: wait for its turn, end orphans, set a half-made database aside.
-
-    Raises:
-        LockHeldError: another process is starting a server, and still was after $TOOLFORMER_WAIT_S.
-    """
+    """Wait for the turn to start a server (LockHeldError: in vain), end orphans, set a half-made database aside."""
     home = own_server_home()
     if home is None:
         return
@@ -128,8 +119,7 @@ def prepare_start() -> None:
 def start_server() -> None:
     """Start a server for this process and return at once; `wait_for_server` waits for it. See `prepare_start`.
 
-    Nothing is started if a server is named, if this process has one already, or if Prefect is imported already: then it
-    has read its settings, and starts a server itself.
+    If Prefect is imported already, it has read its settings, and starts a server itself.
     """
     home = own_server_home()
     if home is None or (_started and _started[0][0].poll() is None):
@@ -159,12 +149,9 @@ def _start(port: int, home: Path, variables: Mapping[str, str], **streams: Any) 
 
 
 def guard_prefect_server() -> None:
-    """Give the server that Prefect starts by itself our middleware; nothing happens if a server is named.
+    """Give the server that Prefect starts by itself, where none is named, our middleware; it has no setting for how.
 
-    Prefect starts one when a flow is called in a process that has started none. It has no setting for how.
-
-    Raises:
-        AttributeError: this version of Prefect starts its servers in another way, which would answer foreign pages.
+    An AttributeError: this version of Prefect starts its servers in another way, which would answer foreign pages.
     """
     from prefect.settings import PREFECT_API_URL, get_current_settings
 
@@ -186,12 +173,12 @@ def guard_prefect_server() -> None:
 def copy_template_database() -> None:
     """Copy the kept empty database into the folder, unless it has a database: creating one takes long."""
     home = own_server_home()
-    if home is not None and not (home / _DATABASE[0]).exists():
-        temporary = temporary_beside(home / _DATABASE[0])
+    if home is not None and not (database := home / _DATABASE[0]).exists():
+        temporary = temporary_beside(database)
         try:
             shutil.copyfile(_template(), temporary)
             make_private(temporary)
-            replace_file(temporary, home / _DATABASE[0])
+            replace_file(temporary, database)
         except OSError:  # there is no template yet, or no room for a whole copy
             temporary.unlink(missing_ok=True)
 
@@ -256,11 +243,10 @@ def _keep_template(database: Path) -> None:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.kill()  # if it has not ended
+    process.wait()
 
 
 def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
@@ -269,10 +255,8 @@ def record_server(servers: Sequence[psutil.Process] | None = None) -> None:
     servers = _child_servers() if servers is None else servers
     if home is not None and servers:
         me, note = psutil.Process(), home / _NOTE
-        ours = [
-            {"pid": s.pid, "created": s.create_time(), "parent": me.pid, "parent_created": me.create_time()}
-            for s in servers
-        ]
+        mine = {"parent": me.pid, "parent_created": me.create_time()}
+        ours = [{"pid": one.pid, "created": one.create_time(), **mine} for one in servers]
         others = [entry for entry in _read_note(note) if entry["parent"] != me.pid]
         put_local(note, json.dumps(others + ours).encode())
         (home / _READY).touch()

@@ -1,7 +1,6 @@
 """The stages as Prefect tasks: one task run per stage, tool and group of shards, named so (`sample calculator 0-63`).
 
-A task takes references (names, digests, paths) and returns some: data never travels through Prefect. Prefect's own
-cache is off: commits decide what is done, and it would pickle and digest every task's arguments.
+A task takes and returns references (names, digests, paths). Prefect's own cache is off: commits decide what is done.
 """
 
 import sys
@@ -20,10 +19,7 @@ from tasks.stages import BUILD_STAGES, EVALUATION_STAGES
 
 
 class GroupResult:
-    """What a stage gave for each shard of a group, in order; None where it did not run.
-
-    It is no plain value on purpose: Prefect searches those for futures.
-    """
+    """What a stage gave for each shard of a group, in order; None: it did not run. Prefect searches plain values."""
 
     __slots__ = ("shards",)
 
@@ -40,12 +36,7 @@ _NONE: Mapping[str, Futures] = {}
 def _run_group(
     stage: str, spec: RunSpec, tool: str, shards: Sequence[Shard], before: Mapping[str, Sequence[GroupResult]]
 ) -> GroupResult:
-    """Run a stage on some shards, one after another.
-
-    Args:
-        tool: "" where the stage runs once for all tools.
-        before: what the stages that it reads gave for the same group, one for each tool.
-    """
+    """Run a stage on some shards, one after another; `before`: by stage that it reads, what each tool's gave."""
     if "distributed" in sys.modules:  # else this is no Dask worker
         from flows.runtime.worker_failures import tell_beginning
 
@@ -72,11 +63,7 @@ def submit_stage(
     tool: str = "",
     name: str = "",
 ) -> PrefectFuture[GroupResult]:
-    """Submit a stage's task for a group of shards, inside `flows.runtime.runners.use_runner`; see `_run_group`.
-
-    Args:
-        name: the task run's; default: stage, tool and shards.
-    """
+    """Submit a stage's task for a group of shards, inside `use_runner`; see `_run_group`. `name`: the task run's."""
     run_name = name or " ".join(filter(None, (stage.name, tool, group_label(shards))))
     task = _run_group.with_options(name=stage.name, task_run_name=run_name)
     arguments: Any = {"stage": stage.name, "spec": spec, "tool": tool, "shards": shards, "before": before}
@@ -115,10 +102,7 @@ def group_label(shards: Sequence[Shard]) -> str:
 def submit_for_run(
     stage: Stage[Any], run: Any, groups: Iterable[Sequence[Shard]], about: str, before: Mapping[str, Futures] = _NONE
 ) -> Futures:
-    """Submit a stage for groups of shards under a run's name, where its results have always been committed.
-
-    `before` has what it reads, by stage, and a future for each group.
-    """
+    """Submit a stage for groups of shards under a run's name; `before`: what it reads, by stage, a future a group."""
     return [
         submit_stage(
             stage,

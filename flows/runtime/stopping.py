@@ -1,7 +1,6 @@
 """How a command ends on Ctrl-C (SIGINT) and on SIGTERM, which `timeout`, systemd, Docker and Slurm send.
 
-Commits are complete or absent, so there is nothing to wait for. While a flow runs, Prefect's engine replaces the
-command's SIGTERM handler with its own, which would wait for all threads; one inside a model cannot be interrupted.
+Prefect's engine replaces the command's SIGTERM handler with its own, which would wait for a thread inside a model.
 """
 
 import os

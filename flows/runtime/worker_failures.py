@@ -1,7 +1,6 @@
 """Has Dask's scheduler count a worker's death against the tasks that it ran, and not against those that waited there.
 
-The scheduler gives up a task that was at several workers when they died, and to be at a worker it need not have begun:
-a task that asks for a GPU is given to a worker long before. So each task of ours says that it begins.
+A task that asks for a GPU is given to a worker long before it begins, so each task of ours says that it does.
 """
 
 from typing import Any

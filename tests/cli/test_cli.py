@@ -1,7 +1,6 @@
 """The command line: through `main`, in this process, as a user meets it: output, one line of error, exit code."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,10 +33,6 @@ def commands() -> list[list[str]]:
 
     visit(typer.main.get_command(cli.app), [])
     return paths
-
-
-def test_there_are_commands() -> None:
-    assert {"plan", "stats", "explain", "what-if", "datasets", "tools list"} <= {" ".join(path) for path in commands()}
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)
@@ -79,21 +74,10 @@ def test_a_tool_that_gives_nothing_says_why(run: Run) -> None:
 
 def test_tools_are_listed(run: Run) -> None:
     listed = json.loads(run("tools", "list", "--json").out)
-    assert [(t["key"], t["name"]) for t in listed] == [
-        ("calculator", "Calculator"),
-        ("calendar", "Calendar"),
-        ("wikisearch", "WikiSearch"),
-        ("qa", "QA"),
-        ("mt", "MT"),
-        ("units", "Units"),
-        ("time_zone", "TimeZone"),
-        ("logarithm", "Logarithm"),
-        ("power", "Power"),
-        ("date_arithmetic", "DateArithmetic"),
-        ("dictionary", "Dictionary"),
-        ("sleep", "Sleep"),
-        ("robot_move", "RobotMove"),
-    ]
+    paper = "calculator=Calculator calendar=Calendar wikisearch=WikiSearch qa=QA mt=MT"
+    library = "units=Units time_zone=TimeZone logarithm=Logarithm power=Power date_arithmetic=DateArithmetic"
+    library += " dictionary=Dictionary sleep=Sleep robot_move=RobotMove"
+    assert [f"{t['key']}={t['name']}" for t in listed] == f"{paper} {library}".split()
     assert [t["origin"] for t in listed] == ["built in"] * 5 + ["library"] * 8
     assert all(t["description"] for t in listed)
     table = run("tools", "list").out
@@ -285,7 +269,9 @@ def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path)
     said = run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud", "--json")
     assert (said.code, said.err) == (0, "imported\n")
     assert json.loads(said.out)[-1]["key"] == "loud"
-    assert run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud").out.startswith("\u250f")  # it is free again
+    assert (
+        run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud").out.lstrip().startswith("name")
+    )  # it is free again
 
 
 @pytest.mark.parametrize(
@@ -366,15 +352,6 @@ def arm(name: str, k: int, right: int) -> ArmFigures:
 def test_the_verdict_sets_the_finetuned_model_with_tools_against_itself_without() -> None:
     arms = [arm("base", 0, 7), arm("toolformer", 10, 93), arm("toolformer", 1, 80), arm("toolformer-disabled", 0, 0)]
     assert verdict(arms) == "With tools 93 of 150 right, without 0."
-
-
-def test_make_says_how_long_installing_takes_before_it_installs(tmp_path: Path) -> None:
-    words = ["make", "--dry-run", "--no-print-directory", "demo", f"VENV={tmp_path}/new"]
-    # what `make test` hands on to its children would make this one a part of it
-    apart = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-    here = Path(__file__).parents[2]
-    said = subprocess.run(words, cwd=here, env=apart, capture_output=True, text=True, check=True).stdout
-    assert "takes about two minutes" in said.splitlines()[0]
 
 
 @pytest.mark.slow  # two trainings, and evaluations of two models

@@ -7,16 +7,12 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from wh_fixtures import make_run, put, snapshot_of
 
-from cli.commands import evaluate as cli_evaluate
 from cli.render.cost import amount, hours
-from cli.render.progress import print_summary
 from flows.build_dataset.flow import BuildResult
-from flows.evaluate.metrics import ArmPerplexity, EvaluateResult
 from tests.support.commands import Run
 from warehouse.marks import CallIdentity, add_marks
 from warehouse.queries import rows_of
@@ -114,18 +110,6 @@ def test_the_version_is_the_packages(run: Run) -> None:
     assert run("--version") == (0, f"toolformer {metadata.version('toolformer-platform')}\n", "")
 
 
-def test_hints_ask_the_snapshot_for_a_view_with_rows(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(built[0])
-    data = Path(built[0].snapshot).parent
-    assert f"toolformer sql 'FROM yield_by_threshold' --data {data}\n" in capsys.readouterr().out
-    figures = ArmPerplexity("p", "base", "m", parameters=7, texts=1, tokens=2, perplexity=3.0)
-    about: dict[str, Any] = {"run_id": "r", "task": "perplexity", "title": "Perplexity", "source": "wiki", "items": 1}
-    about |= {"snapshot": "w.duckdb", "tracking": "t", "mlflow_run": "m", "runs_view": "v"}
-    about |= {"done": 1, "skipped": 0, "seconds": 1.0, "rejected": {}, "arms": (), "paper": {}}
-    cli_evaluate._print_result(EvaluateResult(**about, perplexities=(figures,)))
-    assert "toolformer sql 'FROM perplexity' --data ." in capsys.readouterr().out
-
-
 def test_names_are_whole_on_80_columns(
     run: Run, as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,15 +177,10 @@ def nowhere(tmp_path: Path) -> tuple[str, str]:
 def test_all_that_was_asked_for_is_told(run: Run, nowhere: tuple[str, str]) -> None:
     code, out, err = run("plan", *SIXTY_FOUR, *nowhere)
     assert (code, err) == (0, "")
-    for word in ("tokens", "GPU h", "calls", "tool h", "CPU h", "in all"):
+    for word in ("GPU h", "in all", "Bottleneck: cards.", "Finetuning: C* of at most"):
         assert word in out
     assert re.search(r"Wall time [\d.]+ days: ingest, then the longest of the others", out)
-    assert "Bottleneck: cards." in out
-    assert re.search(r"Money [\d,.]+: all cards and cores for the wall time", out)
-    assert "Finetuning: C* of at most" in out
-    assert "replace any of them with --assume NAME=VALUE" in out
     assert re.search(r"tflops +989\.4 TFLOP/s bf16 +vendor +NVIDIA H100 data sheet", out)
-    assert re.search(r"calendar\.kept_share +0\.18 share +paper +Toolformer, App\. A\.1", out)
     assert max(map(len, out.split("No sample build")[0].splitlines())) <= 80
     assert not Path(nowhere[1]).exists()
 
@@ -215,14 +194,6 @@ def test_json_has_the_same_figures_and_every_assumption(run: Run, nowhere: tuple
         assert told["total"][figure] == pytest.approx(sum(stage[figure] for stage in told["stages"]))
     assert told["build_money"] > told["training_money"] > 0
     assert {line["origin"] for line in told["assumptions"]} >= {"paper", "vendor", "measured", "computed", "assumed"}
-
-
-def test_an_assumption_that_was_given_is_shown_as_given(run: Run, nowhere: tuple[str, str]) -> None:
-    options = ("--assume", "qa.kept_share=0.5,mfu=0.2", "--assume", "steps=100")
-    out = run("plan", *SIXTY_FOUR, *nowhere, *options)[1]
-    assert re.search(r"qa\.kept_share +0\.5 share +given +instead of 0\.989, measured", out)
-    assert re.search(r"mfu +0\.2 share +given +instead of 0\.4, assumed", out)
-    assert re.search(r"steps +100 steps +given", out)
 
 
 def test_a_finished_build_is_measured(run: Run, as_built: Path) -> None:

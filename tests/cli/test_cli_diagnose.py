@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,16 +58,6 @@ def test_a_step_in_the_way_is_named_with_what_to_do_and_exits_with_1(observed_on
         ("calculator  stands in the way: threshold", "the column embedded")
     )
     assert "calculator 8 texts sampled" in result.stderr
-
-
-def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("toolformer_core.diagnose.run.measure", interrupted)
-    result = run(*FEW)
-    assert result.exit_code == 130
-    assert "nothing of a diagnosis is kept" in result.stderr
 
 
 def test_a_share_next_to_its_least_is_shown_with_the_digit_that_tells_them_apart() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.index_progress import IndexDisplay
+from cli.render.progress import IndexDisplay
 from tests.support.commands import Run
 from tests.support.corpus_formats import a_dump
 from toolformer_core.tools.search.index_writer import IndexProgress, build_index

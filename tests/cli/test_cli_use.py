@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.terminal import visible
-from cli.use.router_options import ServeOptions, router_of
+from cli.use.serve import ServeOptions, router_of
 from cli.use.text import _Chat
 from tests.core.decode.writers import merging, speaks, torn
 from tests.fakes import FakeTool

@@ -81,7 +81,7 @@ def test_gc_and_reconcile_wait_for_who_is_at_work(store: Store, monkeypatch: pyt
 
 def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     clean = run(store, "reconcile", "--check")
-    assert (clean.exit_code, clean.stdout) == (0, "3 commits, 3 runs and 1 dataset records found\n")
+    assert (clean.exit_code, clean.stdout) == (0, "found: 3 commits, 3 runs, 1 datasets\n")
     (dataset,) = store.datasets()
     victim = Path(store.locate(dataset.files[0].path))
     whole = victim.read_bytes()
@@ -90,10 +90,9 @@ def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, ca
         found = run(store, "reconcile", "--check")
     assert found.exit_code == 1
     assert found.stdout.splitlines() == [
-        "2 commits, 3 runs and 1 dataset records found",
+        "found: 2 commits, 3 runs, 1 datasets",
         f"damaged  {dataset.files[0].path} is altered: its digest is not the one in its commit",
-        f"cstar@{dataset.version} depends on what is damaged: run the build that made it again, and what is missing is "
-        "done anew",
+        f"cstar@{dataset.version} depends on what is damaged: run the build that made it again",
     ]
     again = shard(store, "a")  # what that build does
     assert not again.skipped

@@ -1,6 +1,5 @@
 """Options made from a flow's parameters: none is declared beside them, and what a command line writes is read back."""
 
-import inspect
 import shlex
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.options import filled, hints_of, option_name, option_of, parse_by_tool, with_options
+from cli.options import filled, option_name, option_of, parse_by_tool, with_options
 from flows.build_dataset.parameters import BuildParameters, build_command
 from flows.evaluate.parameters import EvaluateParameters
 from flows.export.parameters import ExportParameters
@@ -31,85 +30,12 @@ from toolformer_core.errors import UsageError
 ROOT = Path(__file__).parents[2]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined] # a group
 COMMANDS["ground"] = COMMANDS["ground"].commands["benchmarks"]
-# Command -> the form that it fills in, and the options that are the command's own.
-FORMS: dict[str, tuple[type[BaseModel], set[str]]] = {
-    "build": (BuildParameters, {"--no-keep-repeats", "--runner", "--json", "--help-all"}),
-    "plan": (
-        BuildParameters,
-        {"--no-keep-repeats", "--runner", "--json"}
-        | {"--documents", "--gpu", "--gpu-count", "--gpu-price", "--from", "--assume"},
-    ),
-    "export": (ExportParameters, {"--preview", "--json"}),
-    "run": (RecipeParameters, {"--plan", "--runner", "--json"}),
-    "fit-trigger": (FitTriggerParameters, {"--json"}),
-    "evaluate": (EvaluateParameters, {"--runner", "--json"}),
-    "finetune": (FinetuneParameters, {"--dry-run", "--json"}),
-    "ground": (GroundParameters, {"--no-answers", "--runner", "--json"}),
+# Command -> the form that it fills in.
+FORMS: dict[str, type[BaseModel]] = {
+    **{"build": BuildParameters, "plan": BuildParameters, "export": ExportParameters, "run": RecipeParameters},
+    **{"fit-trigger": FitTriggerParameters, "evaluate": EvaluateParameters, "finetune": FinetuneParameters},
+    "ground": GroundParameters,
 }
-# What users have in their scripts.
-_BUILD = """--corpus --data --model --tools --tool --dataset --limit --tau-s --top-k --draws
-        --numbers --draw-form --candidates
-        --tau-f --decoys --keep-repeats --ratings
-        --chain-depth --max-examples --max-same-call --stop-when-full --temperature
-        --mt-chunk-words --seed --shard-documents --max-chars --columns --deduplicate
-        --mask-pii --decontaminate --decontaminate-drops --ngram --prompts --passages --qa-reader --translator
-        --workers --gpus --licence
-        --replace --answers"""
-_TRAINING = """--profile --processes --steps --batch --learning-rate --warmup --sequence-length --evaluate-every
-        --dev-documents --keep --retries"""
-NAMES = {
-    BuildParameters: _BUILD,
-    EvaluateParameters: """--task --path --data --model --cc --toolformer --arms --k --trigger --max-calls --limit
-        --seed --tools --tool --passages --qa-reader --translator --max-new-tokens --shard-items
-        --workers --gpus""",
-    ExportParameters: """--dataset --data out --format --separator --tokenizer --dialect --arguments --request
-        --next-request --dev --seed --push --public --replace --dry-run""",
-    FinetuneParameters: f"--dataset --data --model --arm {_TRAINING} --seed",
-    RecipeParameters: "recipe --data --model --limit",
-    FitTriggerParameters: "--model --data --k --needless --lost --min-calls",
-    GroundParameters: """--task --data --model --large-model --toolformer --limit --seed --answers --tools --tool
-        --distractors --mock --demonstrations --passages --qa-reader --translator --encoder --patterns
-        --gamma --smoothing --threshold --answer-prompt --max-answer-tokens --max-call-tokens --call-top-p
-        --shard-items --workers --gpus""",
-}
-
-
-def options(command: str) -> dict[str, Any]:
-    """A command's options by the name of the parameter."""
-    return {one.name: one for one in COMMANDS[command].params}
-
-
-@pytest.mark.parametrize("command", FORMS)
-def test_a_command_has_an_option_for_each_field_and_its_own_and_no_other(command: str) -> None:
-    form, own = FORMS[command]
-    written = {name for one in COMMANDS[command].params for name in (*one.opts, *one.secondary_opts)}
-    assert written == set(NAMES[form].split()) | own
-    by_place = {name for name, field in form.model_fields.items() if hints_of(field).argument}
-    names = [name if name in by_place else f"--{name.replace('_', '-')}" for name in form.model_fields]
-    assert names == NAMES[form].split()
-
-
-@pytest.mark.parametrize("command", FORMS)
-def test_an_option_says_what_its_field_says(command: str) -> None:
-    form, _ = FORMS[command]
-    for name, option in options(command).items():
-        if name not in form.model_fields:
-            continue
-        field = form.model_fields[name]
-        assert field.description
-        first = field.description.split("`")[0]  # behind it stands another field's name
-        assert option.help.startswith(first), name
-        optional = (command, name) in (("plan", "corpus"), ("export", "out"))  # --documents, --preview instead
-        assert option.required == (field.is_required() and not optional), name
-        if name == "data":  # a command takes it from the environment, which is read when it runs
-            assert option.default is None
-        elif not field.is_required():
-            # what is not given depends on another option, or is an empty list; the next test looks
-            if name in ("tools", "tool") or hints_of(field).repeated:
-                assert option.default is None
-                continue
-            default = field.get_default(call_default_factory=True)
-            assert option.default == (as_text(default) if isinstance(default, list | dict) else default), name
 
 
 @pytest.mark.parametrize("command", FORMS)
@@ -117,9 +43,9 @@ def test_what_the_defaults_of_the_options_fill_in_is_the_forms_default(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOOLFORMER_DATA", raising=False)
-    form, _ = FORMS[command]
+    form = FORMS[command]
     needed = {name: "given" for name, field in form.model_fields.items() if field.is_required()}
-    defaults = {name: one.default for name, one in options(command).items() if name in form.model_fields}
+    defaults = {one.name: one.default for one in COMMANDS[command].params if one.name in form.model_fields}
     assert filled(form, **defaults | needed) == form(**needed)
 
 
@@ -183,21 +109,9 @@ def run_toy(*words: str) -> tuple[int, Toy | None, bool, str]:
 
 def test_a_command_is_handed_the_filled_form_and_its_own_options() -> None:
     words = "--place x --count 3 --names c,,d --tau-f qa=1.5 --quick --no-safe --kind two --loud"
-    assert run_toy(*words.split()) == (
-        0,
-        Toy(
-            place="x",
-            data="/from/environment",
-            count=3,
-            names=["c", "d"],
-            tau_f={"qa": 1.5},
-            quick=True,
-            safe=False,
-            kind="two",
-        ),
-        True,
-        "",
-    )
+    values: dict[str, Any] = {"place": "x", "data": "/from/environment", "count": 3, "names": ["c", "d"]}
+    toy = Toy(**values, tau_f={"qa": 1.5}, quick=True, safe=False, kind="two")
+    assert run_toy(*words.split()) == (0, toy, True, "")
     assert run_toy("--place", "x", "--data", "/d")[1] == Toy(place="x", data="/d")
 
 
@@ -242,13 +156,6 @@ def test_help_names_fields_as_options_and_adds_what_is_true_of_the_option() -> N
     assert option_of(Toy, "count").rich_help_panel is None  # for a command with headings of its own
 
 
-def test_the_signature_is_the_forms_then_the_commands_own() -> None:
-    @with_options(Toy)
-    def command(form: Toy, loud: bool = False) -> None: ...
-
-    assert list(inspect.signature(command).parameters) == [*Toy.model_fields, "loud"]
-
-
 # Texts of options, and back.
 
 _numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -266,42 +173,38 @@ def test_thresholds_are_written_short() -> None:
     assert as_text([0, 10]) == "0,10"
 
 
-@given(
-    st.builds(
-        BuildParameters,
-        corpus=st.just("/c4.jsonl"),
-        data=st.just("/data"),
-        tools=st.lists(st.sampled_from(list(TOOL_NAMES)), min_size=1, unique=True),
-        limit=st.none() | st.integers(1, 10**9),
-        tau_s=st.none() | st.floats(0, 1, exclude_max=True),
-        top_k=st.none() | st.integers(1, 100),
-        draws=st.none(),
-        draw_form=st.sampled_from(["free", "forced"]),
-        tau_f=_thresholds,
-        keep_repeats=st.sampled_from([None, True, False]),
-        max_examples=st.integers(1, 10**9),
-        max_same_call=st.none() | st.integers(1, 100),
-        stop_when_full=st.booleans(),
-        temperature=st.floats(0, exclude_min=True, allow_infinity=False),
-        mt_chunk_words=st.integers(1, 100),
-        decontaminate=st.lists(st.sampled_from(["/SVAMP.json", "nq=/my dev.jsonl", "small-world"]), max_size=2),
-        deduplicate=st.booleans(),
-        mask_pii=st.booleans(),
-        decontaminate_drops=st.sampled_from(["documents", "calls"]),
-        ngram=st.integers(1, 20),
-        seed=st.integers(0, 2**31),
-        shard_documents=st.integers(1, 10**6) | st.just("auto"),
-        max_chars=st.integers(1, 10**6),
-        columns=st.dictionaries(st.sampled_from(["text", "url", "date"]), st.sampled_from(["my text", "--text"])),
-        prompts=st.none() | st.just("/my prompts"),
-        passages=st.none(),
-        workers=st.integers(1, 100),
-        gpus=st.none() | st.integers(0, 8),
-        licence=st.sampled_from(["", "CC BY 4.0"]),
-        ratings=st.sampled_from(["all", "not-rejected", "accepted"]),
-        answers=st.sampled_from(["new", "stored", "retry"]),
-    )
+_SOME = st.integers(1, 100)
+_BUILDS = st.builds(
+    BuildParameters,
+    corpus=st.just("/c4.jsonl"),
+    data=st.just("/data"),
+    tools=st.lists(st.sampled_from(list(TOOL_NAMES)), min_size=1, unique=True),
+    tau_s=st.none() | st.floats(0, 1, exclude_max=True),
+    tau_f=_thresholds,
+    temperature=st.floats(0, exclude_min=True, allow_infinity=False),
+    decontaminate=st.lists(st.sampled_from(["/SVAMP.json", "nq=/my dev.jsonl", "small-world"]), max_size=2),
+    columns=st.dictionaries(st.sampled_from(["text", "url", "date"]), st.sampled_from(["my text", "--text"])),
+    shard_documents=_SOME | st.just("auto"),
+    seed=st.integers(0, 2**31),
+    **dict.fromkeys(("limit", "top_k", "max_same_call", "gpus"), st.none() | _SOME),
+    **dict.fromkeys(("max_examples", "mt_chunk_words", "ngram", "max_chars", "workers"), _SOME),
+    **dict.fromkeys(("stop_when_full", "deduplicate", "mask_pii"), st.booleans()),
+    **{
+        name: st.sampled_from(values)
+        for name, values in {
+            "draw_form": ["free", "forced"],
+            "keep_repeats": [None, True, False],
+            "decontaminate_drops": ["documents", "calls"],
+            "prompts": [None, "/my prompts"],
+            "licence": ["", "CC BY 4.0"],
+            "ratings": ["all", "not-rejected", "accepted"],
+            "answers": ["new", "stored", "retry"],
+        }.items()
+    },
 )
+
+
+@given(_BUILDS)
 def test_the_command_that_a_build_prints_asks_for_the_same_build(parameters: BuildParameters) -> None:
     _, name, *words = shlex.split(build_command(parameters))
     command = COMMANDS[name]

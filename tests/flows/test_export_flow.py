@@ -76,7 +76,7 @@ def test_progress_is_sent_every_two_seconds_and_at_the_end(monkeypatch: pytest.M
     for at, percent in ((100.0, 1.0), (101.9, 2.0), (102.1, 3.0)):
         now[0] = at
         progress.show(percent, f"{percent:g} %")
-    progress.done("all of it")
+    progress.show(100.0, "all of it")
     assert sent == [(1.0, "1 %"), (3.0, "3 %"), (100.0, "all of it")]  # 1.9 s after the first is too soon
 
 
@@ -87,7 +87,7 @@ def test_the_work_goes_on_where_prefect_does_not_answer(monkeypatch: pytest.Monk
     monkeypatch.setattr("flows.runtime.artifacts.create_progress_artifact", refuse)
     progress = WorkProgress("work")
     progress.show(50.0, "half")
-    progress.done("all of it")
+    progress.show(100.0, "all of it")
 
 
 def _stop() -> None:

@@ -151,7 +151,7 @@ def test_options_name_one_runner(own_environment: pytest.MonkeyPatch) -> None:
     own_environment.setenv("CUDA_VISIBLE_DEVICES", "")
     assert checked_runner(None, 4) == "threads"
     assert checked_runner("dask", 4) == "dask"
-    with pytest.raises(UsageError, match=r"\A--gpus 2: this machine shows 0 GPUs; give 0 at most.*\Z"):  # in one line
+    with pytest.raises(UsageError, match=r"\A--gpus 2: GPUs that this machine shows: 0; give fewer.*\Z"):  # in one line
         checked_runner("dask", 4, 2)
     with pytest.raises(
         UsageError, match=r"the runner is threads: give --runner dask or a Dask scheduler's address.*\Z"
@@ -223,7 +223,7 @@ class TestGpus:
     ) -> None:
         own_environment.setattr("flows.runtime.runners.visible_gpus", lambda: ("0",))
         asked = BuildParameters(corpus=str(tmp_path / "none.jsonl"), data=str(tmp_path / "data"), gpus=2)
-        with pytest.raises(UsageError, match="--gpus 2: this machine shows 1 GPU;"):
+        with pytest.raises(UsageError, match="--gpus 2: GPUs that this machine shows: 1;"):
             run_build(asked, "dask")
 
     @pytest.mark.parametrize(

@@ -35,11 +35,8 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
     assert {d: a.id for d, a in after.items()} == {d: b.id for d, b in before.items()}
     assert [client.read_work_pool(name).type for name in POOLS] == ["process", "process"]
     training = after["finetune/finetune"]
-    assert (training.work_pool_name, training.version, training.tags) == (
-        "gpu",
-        __version__,
-        ["toolformer", "training"],
-    )
+    assert (training.work_pool_name, training.version) == ("gpu", __version__)
+    assert training.tags == ["toolformer", "training"]
     assert training.entrypoint == "flows.finetune.flow.finetune"
     assert training.description is not None
     assert training.description.startswith("Finetune a model on C*")
@@ -64,28 +61,15 @@ CORPUS = {**WHERE, "corpus": "/corpus.jsonl"}
     [
         (FINETUNE, {"data": "toolformer-data"}, "'toolformer-data' does not match"),
         (FINETUNE, {"dataset": "cstar"}, "'data' is a required property"),
-        (FINETUNE, {**WHERE, "steps": 0}, "0 is less than or equal to the minimum of 0"),
         (FINETUNE, {**WHERE, "step": 10}, "'step' was unexpected"),
-        (FINETUNE, {**WHERE, "arm": "base"}, "'base' is not one of"),
         (FINETUNE, {**WHERE, "profile": "fast.json"}, "'fast.json' is not valid"),
         (FINETUNE, {**WHERE, "dataset": "../cstar"}, "does not match"),
-        (FINETUNE, {**WHERE, "warmup": 1.5}, "1.5 is greater than the maximum of 1"),
-        (BUILD, WHERE, "'corpus' is a required property"),
         (BUILD, {**WHERE, "corpus": "c4.jsonl"}, "'c4.jsonl' does not match"),
         (BUILD, {**CORPUS, "tools": ["calculater"]}, "'calculater' is not one of"),
         (BUILD, {**CORPUS, "tool": ["miles.py:miles"]}, "'miles.py:miles' does not match"),  # not the whole path
         (BUILD, {**CORPUS, "tool": ["Km=miles.yaml"]}, "'Km=miles.yaml' does not match"),
-        (
-            BUILD,
-            {**CORPUS, "tau_f": {"calculator": "high"}},
-            "tau_f.calculator'. Failure reason: 'high' does not match",
-        ),
-        (BUILD, {**CORPUS, "tau_s": 1.0}, "1.0 is greater than or equal to the maximum of 1"),
         (BUILD, {**CORPUS, "model": "../model"}, "'../model' does not match"),
-        (BUILD, {**CORPUS, "passages": "mine.jsonl"}, "'mine.jsonl' does not match"),
         (EVALUATE, {**WHERE, "task": "swamp"}, "'swamp' is not one of"),
-        (EVALUATE, {**WHERE, "task": "svamp", "k": [-1]}, "-1 is less than the minimum of 0"),
-        (EVALUATE, {**WHERE, "task": "svamp", "arms": ["gpt"]}, "'gpt' is not one of"),
     ],
 )
 def test_the_api_refuses_in_the_form_what_a_worker_could_not_run(

@@ -9,6 +9,7 @@ from wh_fixtures import make_commit, make_run
 
 from flows.build_dataset.parameters import BuildParameters
 from flows.cost.of_build import CostPlan, cost_of_build
+from flows.cost.parameters import CostOptions
 from toolformer_core.errors import UsageError
 from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.store import Store
@@ -55,7 +56,7 @@ def sample_folder(folder: Path, **run: Any) -> Path:
 def plan_from(folder: Path, documents: float, *assume: str, **changes: Any) -> CostPlan:
     settings: dict[str, Any] = {"tools": ["calculator"], "top_k": 5, "draws": 2, **changes}
     parameters = BuildParameters(corpus="", data=str(folder.parent / "none"), **settings)
-    return cost_of_build(parameters, documents, sample=str(folder), assume=assume)
+    return cost_of_build(parameters, documents, CostOptions(from_=str(folder), assume=list(assume)))
 
 
 def origins(plan: CostPlan) -> dict[str, str]:
@@ -86,7 +87,8 @@ def test_twice_the_draws_are_twice_the_calls_and_the_same_scan(tmp_path: Path) -
 def test_with_a_card_the_models_work_is_computed_and_the_rest_measured(tmp_path: Path) -> None:
     folder = sample_folder(tmp_path / "data")
     parameters = BuildParameters(corpus="", data=str(folder), tools=["calculator"], top_k=5, draws=2)
-    plan = cost_of_build(parameters, 100, gpu="h100", gpu_price=1.0, assume=["ingest_ms=0,assemble_ms=0"])
+    costs = CostOptions(gpu="h100", gpu_price=1.0, assume=["ingest_ms=0", "assemble_ms=0"])
+    plan = cost_of_build(parameters, 100, costs)
     assert plan.sum("gpu_hours") > 0
     assert plan.sum("cpu_hours") == pytest.approx(2 * 0.23 / 3600)  # without the model's 7 s a shard
     found = origins(plan)
@@ -123,4 +125,4 @@ def test_a_build_that_did_not_end_and_a_folder_without_one(tmp_path: Path) -> No
     with pytest.raises(UsageError, match=r"--from .*nosuch: nothing was built there"):
         plan_from(tmp_path / "nosuch", 100)
     parameters = BuildParameters(corpus="", data=str(folder), tools=["calculator"])
-    assert cost_of_build(parameters, 100).sample == ""  # its own folder is no sample yet
+    assert cost_of_build(parameters, 100, CostOptions()).sample == ""  # its own folder is no sample yet

@@ -45,16 +45,11 @@ steps:
 """
     recipe = read_recipe(written(tmp_path, backwards))
     assert [[step.name for step in unit] for unit in recipe.units] == [
-        ["build"],
-        ["finetune.toolformer", "finetune.cc"],
-        ["evaluate"],
+        *(["build"], ["finetune.toolformer", "finetune.cc"], ["evaluate"])
     ]
-    assert [dict(step.taken) for step in recipe.steps] == [
-        {},
-        {"dataset": "build"},
-        {"dataset": "build"},
-        {"toolformer": "finetune.toolformer"},
-    ]
+    of_build = {"dataset": "build"}
+    taken = [dict(step.taken) for step in recipe.steps]
+    assert taken == [{}, of_build, of_build, {"toolformer": "finetune.toolformer"}]
 
 
 def test_shared_parameters_are_those_of_every_step_that_has_them(tmp_path: Path) -> None:
