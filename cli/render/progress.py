@@ -16,6 +16,7 @@ from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from warehouse import queries
+from warehouse.queries.calls import tool_names
 
 if TYPE_CHECKING:
     from cli.commands.recipe import DemoRow
@@ -325,5 +326,5 @@ def print_best_calls(result: BuildResult) -> None:
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
-    names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
+    names = {**TOOL_NAMES, **tool_names(result.snapshot)}
     print_calls(console, samples, names)
