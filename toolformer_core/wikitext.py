@@ -130,22 +130,22 @@ class _Stripper:
         rest = iter(tokens)
         for token in rest:
             kind = type(token).__name__
-            if kind == "Text":
-                self._open[-1].parts.append(token.text)
-            elif kind in _REMOVED:
+            if kind in _REMOVED:
                 _skip(rest, kind, _REMOVED[kind])
             elif kind in _PUSHED:
                 if kind == "HeadingStart" and len(self._open) == 1:
                     self._end_section()
                 self._open.append(_Open(token.level or 0, token.brackets is not False, token.wiki_markup or ""))
             else:
-                self._go_on(kind, rest)
+                self._go_on(kind, token, rest)
         self._end_section()
         return tuple(self._found)
 
-    def _go_on(self, kind: str, rest: Iterator[Any]) -> None:
+    def _go_on(self, kind: str, token: Any, rest: Iterator[Any]) -> None:
         top = self._open[-1]
         match kind:
+            case "Text":
+                top.parts.append(token.text)
             case "HTMLEntityStart":
                 top.parts.append(_character(rest))
             case "WikilinkSeparator" | "ExternalLinkSeparator":
@@ -153,8 +153,7 @@ class _Stripper:
             case "WikilinkClose":
                 self._pop(self._of_link(top))
             case "ExternalLinkClose":
-                words = top.take()
-                self._pop(words if top.name is not None or not top.brackets else "")
+                self._pop(top.take() if top.name is not None or not top.brackets else "")
             case "HeadingEnd":
                 self._end_heading(top)
             case "TagAttrStart":

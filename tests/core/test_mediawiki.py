@@ -48,7 +48,6 @@ def test_an_article_has_sections_a_date_and_an_address(tmp_path: Path, suffix: s
             Section("History > Early years", "Romans."),
             Section("Sights", "A cathedral."),
         ),
-        12,
         "2024-05-01T12:30:00Z",
         "https://de.wikipedia.org/wiki/Aachen_(Stadt)",
         15,  # the head has 14 lines
@@ -63,9 +62,9 @@ def test_an_article_has_sections_a_date_and_an_address(tmp_path: Path, suffix: s
 
 def test_headings_stand_in_the_text_once_each_time_they_stand_in_the_article() -> None:
     parts = (Section("A", "1"), Section("A > B", "2"), Section("A > C", "3"), Section("A", "4"), Section("B > C", "5"))
-    text = Article("T", parts, 1, None, None, 1).text
+    text = Article("T", parts, None, None, 1).text
     assert text.split("\n\n") == ["T", "A", "1", "B", "2", "C", "3", "A", "4", "B", "C", "5"]
-    assert Article("T", (), 1, None, None, 1).text == ""
+    assert Article("T", (), None, None, 1).text == ""
 
 
 def test_what_is_no_article_is_skipped_with_its_reason(tmp_path: Path) -> None:

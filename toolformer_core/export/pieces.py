@@ -6,12 +6,9 @@
     call      `]`
     text      ` 529 remain.`
 
-A *response* is the characters from after ` -> ` up to before `]`. All else is trained: the text, the call with its
-arrow, and the `]`, which is the same after every response. A model that is trained on responses learns to guess what it
-should look up.
-
-`segment_row` is the form that axolotl reads with `type: input_output`. Its tokens may merge " [" with the tool's name,
-and at the borders of a response they are others than those that decoding writes. `tokens` has those.
+A *response* is the characters from after ` -> ` up to before `]`; all else is trained. `segment_row` is the form that
+axolotl reads with `type: input_output`. Its tokens may merge " [" with the tool's name, and at the borders of a
+response they are others than those that decoding writes. `tokens` has those.
 """
 
 from dataclasses import dataclass
@@ -21,8 +18,6 @@ from typing import Any, Literal
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import CLOSE, OPEN, linearize
-
-__all__ = ["Piece", "WrittenCall", "pieces_of", "response_spans", "segment_row", "written_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +78,12 @@ def pieces_of(example: Example) -> list[Piece]:
     """Return the pieces of x*: a call up to after ` -> `, the response, the piece `]`; errors of `written_calls`."""
     ends: list[tuple[Literal["text", "call", "response"], int]] = []
     for call in written_calls(example):
-        ends += [("text", call.start), ("call", call.response_start), ("response", call.response_end)]
-        ends += [("call", call.end)]
+        ends += [
+            ("text", call.start),
+            ("call", call.response_start),
+            ("response", call.response_end),
+            ("call", call.end),
+        ]
     ends += [("text", len(example.text))]
     starts = [0, *(end for _, end in ends)]
     return [Piece(kind, example.text[at:end]) for at, (kind, end) in zip(starts, ends, strict=False) if at < end]

@@ -19,6 +19,7 @@ Years lie between 1990 and 2100; a month without a day is not a date. Of several
 import datetime
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import unquote
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -75,20 +76,16 @@ def date_in_words(text: str) -> str | None:
 
 def _readings(match: re.Match[str]) -> Iterator[datetime.date]:
     """Yield the days that a match may mean: two if it is unclear which number is the month."""
-    parts = match.groupdict()
-    year = int(parts["year"])
-    if "name" in parts:
-        pairs = [(_MONTHS.index(parts["name"][:3].lower()) + 1, int(parts["day"]))]
-    elif "one" in parts:
-        one, two = int(parts["one"]), int(parts["two"])
-        pairs = [(two, one), (one, two)]
-    else:
-        pairs = [(int(parts["month"]), int(parts["day"]))]
+    match match.groupdict():
+        case {"name": name, "day": day}:
+            pairs = [(_MONTHS.index(name[:3].lower()) + 1, day)]
+        case {"one": one, "two": two}:
+            pairs = [(two, one), (one, two)]
+        case parts:
+            pairs = [(parts["month"], parts["day"])]
     for month, day in pairs:
-        try:
-            yield datetime.date(year, month, day)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            yield datetime.date(int(match["year"]), int(month), int(day))
 
 
 def _is_identifier(before: str) -> bool:
