@@ -1,14 +1,12 @@
 """One frozen config per stage, with the paper's defaults and its per-tool exceptions.
 
-    | what                         | default | Calculator | MT   | source               |
-    |------------------------------|---------|------------|------|----------------------|
-    | tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
-    | k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
-    | m, draws per position        | 5       | 10         | 10   | Toolformer, App. A   |
-    | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
-    | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
-
-A stage's entry function takes its config; helpers take plain values.
+| what                         | default | Calculator | MT   | source               |
+|------------------------------|---------|------------|------|----------------------|
+| tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
+| k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
+| m, draws per position        | 5       | 10         | 10   | Toolformer, App. A   |
+| tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
+| examples per tool            | 25,000  |            |      | Toolformer, App. B   |
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reads a MediaWiki dump, such as Wikipedia's `pages-articles.xml.bz2`, as a stream of articles in plain text.
 
-The file may be plain or compressed. It is cut into pages at `<page>` and `</page>`, which no article's text can hold;
-each page is then read on its own by mwxml (extra `wikipedia`), and its wikitext stripped by `wikitext`. So memory holds
-one page at a time, and a page that is broken costs no other page.
+It is cut into pages at `<page>` and `</page>`, which no article's text can hold; each page is then read on its own by
+mwxml (extra `wikipedia`). So memory holds one page at a time, and a page that is broken costs no other page.
 
     | a page is skipped for | because (redirect, not_utf8, too_long and truncated: as they say)          |
     |-----------------------|----------------------------------------------------------------------------|
@@ -76,9 +75,9 @@ def pages(
 ) -> Iterator[Article | SkippedPage]:
     """Yield every page of a dump in its order, as an article or with the reason why it is none.
 
-    A page longer than `max_page_bytes` is skipped without being held (MediaWiki's own limit is 2 MiB of wikitext), and
-    the first `skip` pages are passed over without being parsed. `chunks` is the decompressed dump, if it is open
-    already. A NotADumpError if it is none, a UsageError if the extra `wikipedia` is not installed.
+    A page longer than `max_page_bytes` is skipped without being held, and the first `skip` pages are passed over.
+    `chunks` is the decompressed dump, if it is open already. A NotADumpError if it is none, a UsageError if the extra
+    `wikipedia` is not installed.
     """
     try:
         import mwxml  # noqa: F401, checked before the first page

@@ -1,20 +1,16 @@
-"""Strips wikitext, the markup of Wikipedia's articles, down to plain text in sections.
+"""Strips wikitext, the markup of Wikipedia's articles, down to plain text in sections, by the extra `wikipedia`.
 
-Parsed by mwparserfromhell (extra `wikipedia`), which is imported on use.
-
-    | markup                                                   | what stays                                        |
-    |----------------------------------------------------------|---------------------------------------------------|
-    | [[Page]], [[Page#Part|words]], [http://address words]    | Page; words; words                                |
-    | [http://address] (a numbered link), a bare http://...    | nothing; the address                              |
-    | {{templates}}, {{{arguments}}}, <!-- comments -->        | nothing                                           |
-    | footnotes, tables, galleries, formulas, scores           | nothing                                           |
-    | files and categories, under English and local names      | nothing                                           |
-    | links to other languages without words of their own      | nothing                                           |
-    | bold, italics, lists, indents, other tags, __TOC__       | their words                                       |
-    | entities, and nowiki, pre and code                       | the characters; their content                     |
-    | == headings ==                                           | the heading of a section, below those it is under |
-
-What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines.
+| markup                                                   | what stays                                        |
+|----------------------------------------------------------|---------------------------------------------------|
+| [[Page]], [[Page#Part|words]], [http://address words]    | Page; words; words                                |
+| [http://address] (a numbered link), a bare http://...    | nothing; the address                              |
+| {{templates}}, {{{arguments}}}, <!-- comments -->        | nothing                                           |
+| footnotes, tables, galleries, formulas, scores           | nothing                                           |
+| files and categories, under English and local names      | nothing                                           |
+| links to other languages without words of their own      | nothing                                           |
+| bold, italics, lists, indents, other tags, __TOC__       | their words                                       |
+| entities, and nowiki, pre and code                       | the characters; their content                     |
+| == headings ==                                           | the heading of a section, below those it is under |
 """
 
 import html
@@ -210,14 +206,13 @@ def _of_tag(top: _Open) -> str:
 
 
 def _character(rest: Iterator[Any]) -> str:
-    base, text = 0, ""
+    mark = text = ""
     for token in rest:
         kind = type(token).__name__
         if kind == "HTMLEntityEnd":
             break
-        base = {"HTMLEntityNumeric": 10, "HTMLEntityHex": 16}.get(kind, base)
+        mark = {"HTMLEntityNumeric": "#", "HTMLEntityHex": "#x"}.get(kind, mark)
         text += token.text if kind == "Text" else ""
-    mark = {0: "", 10: "#", 16: "#x"}[base]
     character = html.unescape(f"&{mark}{text};")
     return character if character.isprintable() or character.isspace() else ""
 

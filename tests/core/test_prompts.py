@@ -37,6 +37,7 @@ def test_a_shipped_prompt_has_the_papers_form_and_is_short(tool: str) -> None:
         assert found.call.tool == TOOL_NAMES[tool]
         assert found.response is None
         assert annotated[found.start : found.end] == f" [{found.call.tool}({found.call.input})]"  # no quotes, no arrow
+        assert tool != "mt" or found.call.input in text[: found.start]  # the phrase stands in front
 
 
 def test_the_calculators_demonstrations_are_right() -> None:
@@ -50,12 +51,6 @@ def test_the_calculators_demonstrations_are_right() -> None:
         assert annotated[found.end :].split()[0] == (str(result) if result.denominator == 1 else f"{float(result):.2f}")
         said.append(op)
     assert said == ["+", "-", "*", "/"]
-
-
-def test_the_translators_demonstrations_quote_the_phrase_first() -> None:
-    for text, annotated in demonstrations("mt"):
-        (found,) = find_calls(annotated)
-        assert found.call.input in text[: found.start]
 
 
 def test_a_users_folder_is_read_and_braces_are_nothing_special(tmp_path: Path) -> None:
@@ -84,13 +79,7 @@ SUMS = re.compile(r"(\d+) ([+*/-]) (\d+)")
 
 
 def a_tool(key: str) -> Any:
-    return SimpleNamespace(key=key, name=TOOL_NAMES.get(key, key.title()))
-
-
-def folder_of(tmp_path: Path, *names: str) -> Path:
-    for name in names:
-        (tmp_path / name).write_text(f"{name} {{text}}", encoding="utf-8")
-    return tmp_path
+    return SimpleNamespace(key=key, name=TOOL_NAMES[key])
 
 
 @pytest.mark.parametrize("tool", TOOL_NAMES)
@@ -130,6 +119,7 @@ def test_no_chain_in_a_prompt_is_one_of_the_small_world() -> None:
 
 
 def test_chains_are_drawn_with_a_users_prompt_where_there_is_one(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, "qa.txt", "qa.chain.txt", "mt.txt")
-    assert chain_prompt_for(a_tool("qa"), folder).head == "qa.chain.txt "
-    assert chain_prompt_for(a_tool("mt"), folder).head == "mt.txt "
+    for name in ("qa.txt", "qa.chain.txt", "mt.txt"):
+        (tmp_path / name).write_text(f"{name} {{text}}", encoding="utf-8")
+    heads = [chain_prompt_for(a_tool(key), tmp_path).head for key in ("qa", "mt")]
+    assert heads == ["qa.chain.txt ", "mt.txt "]

@@ -20,15 +20,12 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
     calls of a chain stand one after another, and each has the position and the gain of the chain. `names` has the name
     in calls of each tool key; for a missing key it is the key.
 
-    A ValueError if a call is of another document, lies outside the text, or shares its position with another one.
+    A ValueError if a call lies outside the text, or shares its position with another one.
     """
     name_of = TOOL_NAMES if names is None else names
     ordered = sorted(calls, key=lambda c: c.position)
     if not ordered:
         return None
-    for call in ordered:
-        if call.doc_id != document.doc_id:
-            raise ValueError(f"a call of document {call.doc_id} was given with document {document.doc_id}")
     if len({call.position for call in ordered}) < len(ordered):
         raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with a `CallFilter`")
     links = [(call, link) for call in ordered for link in call.chain]

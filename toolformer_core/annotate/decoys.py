@@ -20,7 +20,7 @@ import math
 import tomllib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -164,8 +164,8 @@ class FoundThreshold:
     tool: str
     promised: float
     tau_f: float
-    reason: str = ""  # one of `REASONS`, why it is not one at which the promise holds; "": it is
-    at: Estimate = field(default_factory=lambda: Estimate(math.nan, 0, 0, 0, 0, None, None, None))  # at tau_f
+    reason: str  # one of `REASONS`, why it is not one at which the promise holds; "": it is
+    at: Estimate  # at tau_f
 
 
 def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:

@@ -176,10 +176,8 @@ def _score_chunk(
         least = min(loss_of(one) for one in (call.full, *(call.decoys or ())))
         return without_call(call) - least < floor
 
-    if floor == -math.inf:
-        compute(one for call in calls for one in call.requests(bare=True))
-    else:
-        compute(one for call in calls for one in call.requests(bare=False))
+    compute(one for call in calls for one in call.requests(bare=floor == -math.inf))
+    if floor > -math.inf:
         compute(call.bare for call in calls if not skipped(call))
 
     out = []

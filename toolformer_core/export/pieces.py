@@ -56,11 +56,6 @@ def written_calls(example: Example) -> list[WrittenCall]:
     return [_written(example, call) for call in calls]
 
 
-def response_spans(example: Example) -> list[tuple[int, int]]:
-    """Return the characters [start, end) of x* that are responses, in text order; see `written_calls`."""
-    return [(call.response_start, call.response_end) for call in written_calls(example)]
-
-
 def _written(example: Example, inserted: InsertedCall) -> WrittenCall:
     text = example.text[inserted.start : inserted.end]
     call = Call(text.removeprefix(OPEN).partition("(")[0], inserted.input)

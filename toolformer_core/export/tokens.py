@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_core.export.pieces import response_spans
+from toolformer_core.export.pieces import written_calls
 from toolformer_core.lm.tokens import Tokens, tokenize
 from toolformer_core.records import Example
 
@@ -44,7 +44,8 @@ def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, en
     ids = [int(token) for token in tokens.ids]
     size = len(example.text)
     texts = [example.text[at:until] for at, until in zip(tokens.cuts.tolist(), tokens.ends(size).tolist(), strict=True)]
-    masked = tokens.touching(response_spans(example), size)
+    responses = [(call.response_start, call.response_end) for call in written_calls(example)]
+    masked = tokens.touching(responses, size)
     labels = [NOT_TRAINED if mask else token for token, mask in zip(ids, masked, strict=True)]
     before, after = ([] if token is None else [token] for token in (start, end))
     special = [str(tokenizer.decode([token])) for token in (*before, *after)]

@@ -1,8 +1,7 @@
 """Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
-Nothing else in the file is special, so demonstrations may hold braces, brackets and quotes. In `<tool>.chain.txt` the
-tool's calls go on from other calls and their responses (`annotate.chains`). The prompts beside this module are the
-defaults; a user's folder replaces all of them.
+Nothing else in the file is special. In `<tool>.chain.txt` the tool's calls go on from other calls and their responses.
+The prompts beside this module are the defaults; a user's folder replaces all of them.
 """
 
 from pathlib import Path

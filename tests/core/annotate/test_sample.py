@@ -24,9 +24,9 @@ def run(lm, documents, **config):
     return sample(lm, a_prompt(), "Calculator", pairs, SampleConfig(**given_))
 
 
-def scripted(places, draws=None, text=TEXT, **how):
+def scripted(places, draws=None, text=TEXT, kind=ScriptedLM):
     told = {("calculator", text, p): (draws or {}).get(p, [GOOD] * 9) for p in places}
-    return ScriptedLM({("calculator", text): places}, told, **how)
+    return kind({("calculator", text): places}, told)
 
 
 def positions(sampled):
@@ -51,8 +51,7 @@ def test_the_k_most_likely_are_kept_and_of_equals_the_smaller_position():
 
 def test_a_place_with_nothing_behind_it_is_never_sampled():
     text = "one two  \n "
-    lm = scripted({3: -1.0, 7: -0.1}, text=text)
-    (got,) = run(lm, [a_document(text)])
+    (got,) = run(scripted({3: -1.0, 7: -0.1}, text=text), [a_document(text)])
     assert positions(got) == [3]
 
 
@@ -86,13 +85,10 @@ def test_a_tool_that_answers_with_numbers_may_be_tried_in_front_of_new_numbers_a
     assert positions(got) == [10]
 
 
-def test_a_window_ends_behind_five_tokens_or_with_the_text():
+def test_a_window_ends_behind_five_tokens_or_with_the_text_or_span():
     # tokens begin at 0, 1, 6, 9, 14, 18, 23, 26: the five from 1 on end at 23, and from 9 on there are just five
     (got,) = run(scripted({1: -1.0, 9: -2.0, 26: -3.0}), [a_document(TEXT)])
     assert [(c.position, c.window_end) for c in got.calls] == [(1, 23), (9, 31), (26, 31)]
-
-
-def test_a_window_ends_with_its_span():
     document = a_document(TEXT)
     (got,) = run(spans_lm(), [(document, a_verdict(document, spans=SPANS))])
     assert [(c.position, c.window_end) for c in got.calls] == [(6, 14), (9, 14), (18, 31), (26, 31)]
@@ -232,17 +228,11 @@ class PartlySeen(ScanWrapper[Scan]):
         return self.inner.draw(requests, **how)
 
 
-class PartlySeeing:
+class PartlySeeing(ScriptedLM):
     """A scripted model whose scans have bounds."""
 
-    def __init__(self, inner):
-        self._inner = inner
-        self.name = self.digest = "partly"
-        self.log_probs = inner.log_probs
-
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
-        for scan in self._inner.scan(prompt, texts):
-            yield PartlySeen(scan)
+        return map(PartlySeen, super().scan(prompt, texts))
 
 
 @pytest.mark.parametrize(
@@ -255,18 +245,15 @@ class PartlySeeing:
     ],
 )
 def test_what_is_not_told_and_may_exceed_tau_s_is_counted(tau_s, tried, unseen):
-    (got,) = run(PartlySeeing(scripted(KNOWN)), [a_document(TEXT)], tau_s=tau_s)
+    (got,) = run(scripted(KNOWN, kind=PartlySeeing), [a_document(TEXT)], tau_s=tau_s)
     assert (positions(got), got.positions, got.unseen) == (tried, 8, unseen)
+    (all_told,) = run(scripted(KNOWN), [a_document(TEXT)], tau_s=tau_s)
+    assert (all_told.positions, all_told.unseen) == (0, 0)
 
 
 def test_a_position_where_no_call_may_stand_is_not_counted():
     text = TEXT + "  "
     document = a_document(text)
-    lm = PartlySeeing(scripted({1: KNOWN[1], 9: KNOWN[9]}, text=text[:14]))
+    lm = scripted({1: KNOWN[1], 9: KNOWN[9]}, text=text[:14], kind=PartlySeeing)
     (got,) = run(lm, [(document, a_verdict(document, spans=((0, 14),)))])
     assert (got.positions, got.unseen) == (4, 2)  # 0, 1, 6, 9, and of these 0 and 6
-
-
-def test_a_model_that_tells_all_counts_nothing():
-    (got,) = run(scripted(KNOWN), [a_document(TEXT)])
-    assert (got.positions, got.unseen) == (0, 0)

@@ -32,7 +32,7 @@ def test_a_template_with_tools_will_do(own: Any) -> None:
         (
             "{% for message in messages %}{{ message.content }}{% endfor %}",
             "dict",
-            "leaves out the names of tools, descriptions of tools and the arguments of calls:",
+            "leaves out the names of tools, descriptions of tools, the arguments of calls:",
         ),
         ("{{ raise_exception('no tools here') }}", "dict", "refuses the turns .no tools here."),
         ("{{ messages[1].tool_calls[0].function.arguments.items() | list }}", "json", "refuses the turns"),

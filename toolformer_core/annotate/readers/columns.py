@@ -1,7 +1,4 @@
-"""Which column of a row holds the text, the URL and the date, and how they are read.
-
-A dotted name reaches into an object.
-"""
+"""Which column of a row holds the text, the URL and the date; a dotted name reaches into an object."""
 
 from __future__ import annotations
 

@@ -1,17 +1,12 @@
 """Reads dates as people and sites write them, in URLs and in a corpus's date column. It never reads the clock.
 
-    | in a URL                       | read as  | because                                                    |
-    |--------------------------------|----------|------------------------------------------------------------|
-    | /2016/11/28/, 2016-11-28-title | the date | any of - / _ may separate the parts, also mixed            |
-    | 20161128                       | the date | in a query only if the parameter's name suggests a date    |
-    | /2016/nov/28, november-28-2016 | the date |                                                            |
-    | 28-nov-2016, 15nov2018         | the date | if the day starts a part of the path                       |
-    | 28-11-2016, 11/28/2016         | the date | only one reading is a day of the calendar                  |
-    | 05-06-2016                     | no date  | it could be June 5 or May 6                                |
-    | /2016.11.28/                   | the date | dots only as a whole part of the path, two digits each     |
-    | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look like this                             |
-    | ?id=20161128                   | no date  | it is an identifier                                        |
-    | covid-19-march-2020            | no date  | the number belongs to the title, as in 2012/08/10-things   |
+    | in a URL                                         | is a date                                               |
+    |--------------------------------------------------|---------------------------------------------------------|
+    | /2016/11/28/, 2016-11-28-title, november-28-2016 | any of - / _ may separate the parts, also mixed         |
+    | 20161128                                         | in a query if the parameter's name suggests one (no id) |
+    | 28-nov-2016, 15nov2018                           | if the day starts a part of the path (no covid-19-)     |
+    | 28-11-2016, 11/28/2016                           | if only one reading is a day of the calendar            |
+    | /2016.11.28/                                     | as a whole part of the path, two digits each: no version |
 
 Years lie between 1990 and 2100; a month without a day is not a date. Of several dates in a URL the first one counts.
 """
@@ -78,7 +73,7 @@ def _readings(match: re.Match[str]) -> Iterator[datetime.date]:
     """Yield the days that a match may mean: two if it is unclear which number is the month."""
     match match.groupdict():
         case {"name": name, "day": day}:
-            pairs = [(_MONTHS.index(name[:3].lower()) + 1, day)]
+            pairs = [(str(_MONTHS.index(name[:3].lower()) + 1), day)]
         case {"one": one, "two": two}:
             pairs = [(two, one), (one, two)]
         case parts:

@@ -55,7 +55,7 @@ def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
                     return
                 names = [name.strip() for name in header]
             else:
-                yield _row(line, record, names, delimiter)
+                yield record if isinstance(record, BadRow) else _row(line, record, names, delimiter)
 
 
 def _with_dialect(chunks: Iterator[bytes], tabs: bool) -> tuple[Iterator[bytes], bytes, bytes]:
@@ -105,9 +105,9 @@ def _doubled(match: re.Match[bytes]) -> bytes:
     return b"\\" * pairs + _QUOTE * (1 + odd)
 
 
-def _row(line: int, record: bytes | BadRow, names: list[str], delimiter: bytes) -> RawRow | BadRow:
+def _row(line: int, record: bytes, names: list[str], delimiter: bytes) -> RawRow | BadRow:
     fields = _fields(line, record, delimiter)
-    if isinstance(record, BadRow) or isinstance(fields, BadRow):
+    if isinstance(fields, BadRow):
         return fields
     if len(fields) != len(names):
         return BadRow(line, "wrong_columns", f"{len(fields)} fields, the header has {len(names)}", printable(record))

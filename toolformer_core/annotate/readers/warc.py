@@ -119,9 +119,12 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
     def bad(reason: str, detail: str) -> BadRow:
         return BadRow(line, reason, detail[:200], printable(header))
 
-    stream, quirks = io.BytesIO(header + body + b"\r\n\r\n"), {"quirks_mode": True, "stream_detect": False}
+    stream = io.BytesIO(header + body + b"\r\n\r\n")
     try:
-        record = next(iter(ArchiveIterator(stream, auto_decode="none", max_header_len=_HEADER_BYTES, **quirks)))
+        archive = ArchiveIterator(
+            stream, auto_decode="none", quirks_mode=True, stream_detect=False, max_header_len=_HEADER_BYTES
+        )
+        record = next(iter(archive))
         kind = record.record_type
         if kind in (WarcRecordType.warcinfo, WarcRecordType.request, WarcRecordType.metadata):
             return None
