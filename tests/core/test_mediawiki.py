@@ -115,8 +115,9 @@ def test_a_file_that_is_no_dump_is_refused_and_an_empty_one_has_no_pages(tmp_pat
 
 def test_memory_holds_no_page_that_is_too_long(tmp_path: Path) -> None:
     start, end = page("Huge", "\0").split("\0")
-    million = bz2.compress(b"a" * 1_000_000)
-    first, last = (bz2.compress(part.encode()) for part in (DUMP_HEAD + start, end + page("T", "x")))
+    first, million, last = map(
+        bz2.compress, map(str.encode, (DUMP_HEAD + start, "a" * 1_000_000, end + page("T", "x")))
+    )
     path = tmp_path / "d.xml.bz2"
     path.write_bytes(first + million * 40 + last)
     found, peak = with_peak(lambda: list(pages(path, 1_000_000)))

@@ -205,12 +205,9 @@ def test_calls_are_found_as_by_their_definition(text: str, names: list[str] | No
     assert list(find_calls(text, names)) == list(plainly_found(text, names))
 
 
-def test_interleave_by_hand() -> None:
+def test_interleave_by_hand_and_what_cannot_be_is_refused() -> None:
     # "ab" + "<1>" before b, "<0>" before a; two at one place keep their order
     assert interleave("ab", [(1, "<1>"), (0, "<0>"), (1, "<2>")]) == ("<0>a<1><2>b", [(0, 3), (4, 7), (7, 10)])
-
-
-def test_positions_and_spans_that_cannot_be_are_refused() -> None:
     for spans in ([(0, 2), (1, 3)], [(0, 9)], [(-1, 1)], [(2, 1)]):
         with pytest.raises(ValueError, match="span"):
             strip("abc", spans)

@@ -105,23 +105,19 @@ class DigestSet:
     A Python set takes about a hundred bytes for a digest; this one 21 to 43, half as much again while it grows.
     """
 
-    __slots__ = ("_has_nothing", "_mask", "_size", "_slots")
+    __slots__ = ("_mask", "_size", "_slots")
 
     def __init__(self) -> None:
         self._slots = bytearray(1024 * _BYTES)
         self._mask = 1023
         self._size = 0
-        self._has_nothing = False  # the digest of zeros, which looks like an empty slot
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, digest: bytes) -> bool:
-        """Add a digest of 16 bytes; return whether it is new."""
-        if digest == _NOTHING:
-            is_new, self._has_nothing = not self._has_nothing, True
-        else:
-            is_new = _put(self._slots, self._mask, digest)
+        """Add a digest of 16 bytes, not all of them zero; return whether it is new."""
+        is_new = _put(self._slots, self._mask, digest)
         self._size += is_new
         if 4 * self._size > 3 * self._mask:
             self._grow()

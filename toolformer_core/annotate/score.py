@@ -216,11 +216,7 @@ def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
 
 
 def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
-    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1 (§4.1).  (T,)
-
-    Args:
-        decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
-    """
+    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1; the paper's decay gives five (§4.1).  (T,)"""
     raw = 1 - decay * np.arange(int(np.ceil(1 / decay - 1e-9)), dtype=np.float64)  # zero at t = 1 / decay
     return np.asarray(raw / raw.sum(), dtype=np.float64)
 

@@ -29,13 +29,9 @@ QA = ("qa", "Since when?", "1820")
 @pytest.mark.parametrize(
     ("tool", "gain", "tau_f", "reason"),
     [
-        ("qa", 1.0, {}, ""),  # kept iff gain >= tau_f: equality keeps
-        ("qa", 0.999, {}, "below_threshold"),
-        ("calculator", 0.5, {}, ""),
-        ("mt", 0.5, {}, ""),
-        ("mt", 0.49, {}, "below_threshold"),
-        ("qa", 0.5, {"qa": 0.5}, ""),
-        ("calculator", 1.9, {"calculator": 2.0}, "below_threshold"),
+        *(("qa", 1.0, {}, ""), ("qa", 0.999, {}, "below_threshold")),  # kept iff gain >= tau_f: equality keeps
+        *(("calculator", 0.5, {}, ""), ("mt", 0.5, {}, ""), ("mt", 0.49, {}, "below_threshold")),
+        *(("qa", 0.5, {"qa": 0.5}, ""), ("calculator", 1.9, {"calculator": 2.0}, "below_threshold")),
         ("the_users_own", 0.9, {}, "below_threshold"),
     ],
 )

@@ -56,12 +56,9 @@ def test_decoys_are_different_wrong_and_depend_on_no_order(answered, decoys, see
     assert found == DecoyPool(answered[::-1], decoys=decoys, seed=seed).decoys_of(call, response)
 
 
-def test_the_reserve_has_enough_for_each_of_the_papers_tools():
+def test_the_reserve_has_enough_for_each_of_the_papers_tools_and_who_asks_for_none_has_no_pool():
     assert reserve().keys() == TOOL_NAMES.keys()
     assert all(len(set(responses)) >= 8 for responses in reserve().values())
-
-
-def test_a_config_that_asks_for_none_has_no_pool():
     assert DecoyPool.of(ScoreConfig(), "qa", ANSWERED) is None
     assert len(DecoyPool.of(ScoreConfig(decoys=2), "qa", ANSWERED[:1]).decoys_of(CALL, "0")) == 2  # of the reserve
 
@@ -76,7 +73,7 @@ TEXT = "one two"
 HERE, ELSEWHERE = a_document(TEXT), a_document("elsewhere")
 
 
-def scored_with(losses, floor=0.0):
+def scored_with(losses):
     """Score a call with response `r` at the last of two words, with the one decoy `other`; losses by prefix."""
     asked = []
 
@@ -88,30 +85,26 @@ def scored_with(losses, floor=0.0):
     items = [(a_drawn(HERE, 4, "i"), "r"), (a_drawn(ELSEWHERE, 0, "i"), "other")]
     decoys = DecoyPool.of(ScoreConfig(decoys=1), "qa", [(call.doc_id, response) for call, response in items])
     texts = {HERE.doc_id: TEXT, ELSEWHERE.doc_id: "elsewhere"}
-    return score(lm, "QA", texts, items[:1], ScoreConfig(floor=floor), decoys)[0], asked
+    return score(lm, "QA", texts, items[:1], ScoreConfig(), decoys)[0], asked
 
 
 PLAIN, BARE, FULL, DECOY = "", " [QA(i) -> ]", " [QA(i) -> r]", " [QA(i) -> other]"
 
 
-def test_a_decoys_gain_is_taken_from_the_same_smaller_loss():
-    call, asked = scored_with({PLAIN: 3.0, BARE: 2.0, FULL: 0.5, DECOY: 1.75})
-    assert call.gain == pytest.approx(2.0 - 0.5)
-    assert call.decoy_gains == pytest.approx((2.0 - 1.75,))
-    assert asked == [PLAIN, FULL, DECOY, BARE]
-
-
-def test_a_call_below_the_floor_is_scored_to_the_end_if_its_decoy_is_not():
-    call, _ = scored_with({PLAIN: 3.0, BARE: 2.0, FULL: 3.5, DECOY: 1.0})  # the call's bound: 3 - 3.5 < 0
-    assert call.loss_call == pytest.approx(2.0)
-    assert call.decoy_gains == pytest.approx((1.0,))
-
-
-def test_where_neither_reaches_the_floor_the_bound_is_stored():
-    call, asked = scored_with({PLAIN: 3.0, FULL: 3.5, DECOY: 3.25})
-    assert (call.loss_call, call.bound) == (None, pytest.approx(-0.5))
-    assert call.decoy_gains == pytest.approx((-0.25,))
-    assert BARE not in asked
+@pytest.mark.parametrize(
+    ("losses", "loss_call", "gain", "decoy_gain"),
+    [
+        ({PLAIN: 3.0, BARE: 2.0, FULL: 0.5, DECOY: 1.75}, 2.0, 2.0 - 0.5, 2.0 - 1.75),
+        # the call's bound is 3 - 3.5 < 0, but the decoy's is not
+        ({PLAIN: 3.0, BARE: 2.0, FULL: 3.5, DECOY: 1.0}, 2.0, 2.0 - 3.5, 2.0 - 1.0),
+        ({PLAIN: 3.0, FULL: 3.5, DECOY: 3.25}, None, 3.0 - 3.5, 3.0 - 3.25),  # neither reaches the floor
+    ],
+)
+def test_a_decoys_gain_is_taken_from_the_same_smaller_loss(losses, loss_call, gain, decoy_gain):
+    call, asked = scored_with(losses)
+    assert call.loss_call == (None if loss_call is None else pytest.approx(loss_call))
+    assert (call.gain, *call.decoy_gains) == pytest.approx((gain, decoy_gain))
+    assert asked == [PLAIN, FULL, DECOY, *([BARE] if BARE in losses else [])]
 
 
 # Per hundred calls and decoys. FDR = (W / 4) / (R / 5):

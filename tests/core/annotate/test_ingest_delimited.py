@@ -12,7 +12,6 @@ from tests.core.annotate.corpora import documents, incompressible, read, rejecte
 from tests.support.corpus_formats import COMPRESS, delimited, with_peak
 from toolformer_core import compression
 from toolformer_core.annotate.readers.delimited import records_of
-from toolformer_core.errors import UnknownNameError
 from toolformer_core.records import Document
 
 
@@ -77,14 +76,6 @@ def test_a_backslash_before_a_quote_that_ends_a_field_is_a_backslash(tmp_path: P
     assert [d.text for d in documents(tmp_path)] == ["C:\\", 'in "C:\\"', '6\\" pipe']
 
 
-def test_the_one_column_of_a_file_needs_a_name_that_is_known_or_given(tmp_path: Path) -> None:
-    (tmp_path / "c.csv").write_text("sentence\nFirst.\nSecond.\n")
-    assert rejected(tmp_path) == [(2, "no_text"), (3, "no_text")]
-    assert [d.text for d in documents(tmp_path, text_column="sentence")] == ["First.", "Second."]
-    with pytest.raises(UnknownNameError, match="Did you mean 'sentence'"):
-        read(tmp_path, text_column="sentense")
-
-
 BAD = [
     (b"", "blank"),
     (b"a", "wrong_columns"),
@@ -131,8 +122,8 @@ def test_a_field_is_as_long_as_a_text_may_be(tmp_path: Path) -> None:
 
 
 def test_memory_holds_no_field_that_is_too_long(tmp_path: Path) -> None:
-    million = COMPRESS[".bz2"](b'a,b\n""' * 166_667)  # a quoted field goes on: its quotes are doubled
-    start, end = COMPRESS[".bz2"](b'text,n\nfirst,1\n"'), COMPRESS[".bz2"](b'",2\nlast,3\n')
+    # a quoted field goes on: its quotes are doubled
+    start, million, end = map(COMPRESS[".bz2"], (b'text,n\nfirst,1\n"', b'a,b\n""' * 166_667, b'",2\nlast,3\n'))
     (tmp_path / "c.csv.bz2").write_bytes(start + 12 * million + end)
     found, peak = with_peak(lambda: read(tmp_path, max_chars=1_000))
     assert [d.text if isinstance(d, Document) else d.reason for d in found] == ["first", "too_long", "last"]
@@ -156,12 +147,11 @@ def test_records_end_where_the_csv_module_ends_them(data: str, size: int) -> Non
     assert [line for line, _ in found] == [1 + before for before in ends]
 
 
-@given(_csv_bytes, st.integers(1, 7))
-def test_records_end_at_carriage_returns_as_they_do_at_line_feeds(data: str, size: int) -> None:
-    def lines_and_records(raw: bytes, line_end: bytes) -> list[tuple[int, bytes | None]]:
-        chunks = (raw[i : i + size] for i in range(0, len(raw), size))
-        rows = records_of(chunks, b",", 1_000, line_end)
+@given(_csv_bytes.map(lambda data: data.replace("\r", "").encode()), st.integers(1, 7))
+def test_records_end_at_carriage_returns_as_they_do_at_line_feeds(data: bytes, size: int) -> None:
+    def lines_and_records(line_end: bytes) -> list[tuple[int, bytes | None]]:
+        raw = data.replace(b"\n", line_end)
+        rows = records_of((raw[i : i + size] for i in range(0, len(raw), size)), b",", 1_000, line_end)
         return [(line, row.replace(b"\r", b"\n") if isinstance(row, bytes) else None) for line, row in rows]
 
-    plain = data.replace("\r", "").encode()
-    assert lines_and_records(plain.replace(b"\n", b"\r"), b"\r") == lines_and_records(plain, b"\n")
+    assert lines_and_records(b"\r") == lines_and_records(b"\n")

@@ -35,7 +35,6 @@ def test_a_page_is_its_main_text_with_its_address_and_date(tmp_path: Path, suffi
     (tmp_path / f"c.warc{suffix}").write_bytes(b"".join(COMPRESS[suffix](record) for record in records))
     (got,) = read(tmp_path)
     assert (got.text, got.url, got.created, got.source) == (TEXT, "http://a.org/x", "2024-05-01", f"c.warc{suffix}")
-    # the record stands behind INFO and REQUEST
     assert got.line == 1 + (INFO + REQUEST).count(b"\n")
 
 
@@ -137,8 +136,7 @@ def test_a_record_that_is_up_to_two_bytes_longer_than_it_says_is_one_page(tmp_pa
 
 def test_headers_of_early_versions_and_of_careless_writers_are_read(tmp_path: Path) -> None:
     html = PAGE.encode()
-    old = response("http://a.org/1", html).replace(b"WARC/1.1", b"WARC/0.18")
-    old = old.replace(b"http://a.org/1", b"<http://a.org/1>")
+    old = response("<http://a.org/1>", html).replace(b"WARC/1.1", b"WARC/0.18")
 
     def http(uri: str, body: bytes, **headers: str) -> bytes:
         return warc_record(WarcRecordType.response, uri, body, Content_Type="application/http", **headers)

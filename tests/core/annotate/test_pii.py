@@ -45,8 +45,6 @@ _PIECES = ["a", "ab", "@", ".", "-", "+", "(", ")", " ", "0", "1", "12", "555", 
 @example("@020 7946 0958-x@foo.de")
 def test_nothing_is_left_and_all_else_stays(text: str) -> None:
     out = masked(text)
-    assert len(out) == len(text)
     assert all(one in (other, "*") for one, other in zip(out, text, strict=True))
-    assert kinds_in(out) == []
-    assert masked(out) == out
+    assert (kinds_in(out), masked(out)) == ([], out)
     assert (out == text) == (not kinds_in(text))

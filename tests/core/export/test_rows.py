@@ -72,6 +72,8 @@ def test_the_pieces_of_a_sentence() -> None:
         Piece("text", " 529 remain."),
     ]
     assert [piece.trained for piece in pieces_of(BOOKS)] == [True, True, False, True, True]
+    segments = {"Of 587 books 58 are lent, so [Calculator(587 - 58) -> ": True, "529": False, "] 529 remain.": True}
+    assert segment_row(BOOKS) == {"segments": [{"label": one, "text": text} for text, one in segments.items()]}
 
 
 def test_spans_that_are_not_those_of_the_calls_are_refused() -> None:
@@ -119,16 +121,6 @@ def test_exactly_the_tokens_that_share_a_character_with_a_response_are_masked(ex
             touches = bool(responses & set(range(at, at + len(text))))
             assert (row.labels[i] == NOT_TRAINED) is touches
         at += len(text)
-
-
-def test_the_segments_of_a_sentence() -> None:
-    assert segment_row(BOOKS) == {
-        "segments": [
-            {"label": True, "text": "Of 587 books 58 are lent, so [Calculator(587 - 58) -> "},
-            {"label": False, "text": "529"},
-            {"label": True, "text": "] 529 remain."},
-        ]
-    }
 
 
 def test_the_turns_of_a_sentence() -> None:
@@ -187,12 +179,9 @@ def test_sharegpt_has_a_human_turn_between_a_text_and_the_next_call() -> None:
     assert [(one["from"], one["value"]) for one in row["conversations"]] == [
         ("human", f"{REQUEST}\n\nOf 587 books 58 are lent, so"),
         ("function_call", '{"name": "Calculator", "arguments": {"input": "587 - 58"}}'),
-        ("observation", "529"),
-        ("gpt", "529 remain,"),
-        ("human", "Go on."),
+        *(("observation", "529"), ("gpt", "529 remain,"), ("human", "Go on.")),
         ("function_call", '{"name": "Calculator", "arguments": {"input": "529 / 23"}}'),
-        ("observation", "23"),
-        ("gpt", "23 on each of 23 shelves."),
+        *(("observation", "23"), ("gpt", "23 on each of 23 shelves.")),
     ]
     assert json.loads(row["tools"])[0]["name"] == "Calculator"
 
