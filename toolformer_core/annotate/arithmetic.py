@@ -178,8 +178,8 @@ def _has_rounded(numbers: Sequence[NumberToken], window: int) -> bool:
     for i, c in enumerate(numbers):
         if not c.tolerance or c.value == 1:
             continue
-        others = (n for n in numbers[max(0, i - window) : i + window] if n is not c and n.value not in (0, 1))
-        near = sorted((n for n in others if abs(n.token - c.token) < window), key=lambda n: float(n.value))
+        others = (n for n in numbers[max(0, i - window) : i + window] if 0 < abs(n.token - c.token) < window)
+        near = sorted((n for n in others if n.value not in (0, 1)), key=lambda n: float(n.value))
         values = [float(n.value) for n in near]
         low, high = float(c.value - c.tolerance), float(c.value + c.tolerance)
         for x in near:

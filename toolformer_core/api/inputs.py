@@ -108,5 +108,6 @@ def thresholds_of(tools: Mapping[str, Tool], tau_f: float | Mapping[str, float] 
 
 
 def _check_keys(kind: str, given: Iterable[str], valid: Sequence[str]) -> None:
-    if unknown := next((key for key in given if key not in valid), None):
-        raise UnknownNameError(kind, unknown, valid)
+    for key in given:
+        if key not in valid:
+            raise UnknownNameError(kind, key, valid)

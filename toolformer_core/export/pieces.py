@@ -73,12 +73,8 @@ def pieces_of(example: Example) -> list[Piece]:
     """Return the pieces of x*: a call up to after ` -> `, the response, the piece `]`; errors of `written_calls`."""
     ends: list[tuple[Literal["text", "call", "response"], int]] = []
     for call in written_calls(example):
-        ends += [
-            ("text", call.start),
-            ("call", call.response_start),
-            ("response", call.response_end),
-            ("call", call.end),
-        ]
+        ends += [("text", call.start), ("call", call.response_start), ("response", call.response_end)]
+        ends += [("call", call.end)]
     ends += [("text", len(example.text))]
     starts = [0, *(end for _, end in ends)]
     return [Piece(kind, example.text[at:end]) for at, (kind, end) in zip(starts, ends, strict=False) if at < end]

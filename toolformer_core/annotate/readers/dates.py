@@ -1,12 +1,12 @@
 """Reads dates as people and sites write them, in URLs and in a corpus's date column. It never reads the clock.
 
-    | in a URL                                         | is a date                                               |
-    |--------------------------------------------------|---------------------------------------------------------|
-    | /2016/11/28/, 2016-11-28-title, november-28-2016 | any of - / _ may separate the parts, also mixed         |
-    | 20161128                                         | in a query if the parameter's name suggests one (no id) |
-    | 28-nov-2016, 15nov2018                           | if the day starts a part of the path (no covid-19-)     |
-    | 28-11-2016, 11/28/2016                           | if only one reading is a day of the calendar            |
-    | /2016.11.28/                                     | as a whole part of the path, two digits each: no version |
+    | in a URL                                         | is a date                                                     |
+    |--------------------------------------------------|---------------------------------------------------------------|
+    | /2016/11/28/, 2016-11-28-title, november-28-2016 | any of - / _ may separate the parts, also mixed               |
+    | 20161128                                         | in a query only if the parameter's name suggests a date       |
+    | 28-nov-2016, 15nov2018                           | if the day starts a part of the path: not top-10-nov-2016     |
+    | 28-11-2016, 11/28/2016                           | if only one reading is a day of the calendar                  |
+    | /2016.11.28/                                     | as a whole part of the path, two digits each: not v2016.11.28 |
 
 Years lie between 1990 and 2100; a month without a day is not a date. Of several dates in a URL the first one counts.
 """

@@ -86,7 +86,7 @@ def _skip_blank(scanner: Scanner) -> bytes:
 
 def _header(scanner: Scanner) -> tuple[bytes, bool]:
     """Return a header's lines, their ends as prescribed, and whether it ended, by a blank line or as it is too long."""
-    header, line, size = b"", b"", 0
+    header, size = b"", 0
     while size <= _HEADER_BYTES:
         piece = scanner.until(b"\n", _HEADER_BYTES)
         line = piece.kept.rstrip(b"\r\n")
