@@ -23,7 +23,7 @@ from xml.etree.ElementTree import ParseError
 
 from toolformer_core.compression import open_chunks
 from toolformer_core.errors import CorpusError, UsageError
-from toolformer_core.extras import how_to_install
+from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.scanner import Piece, Scanner
 from toolformer_core.wikitext import HIDDEN_NAMESPACES, Section, WikitextError, sections
 
@@ -79,11 +79,9 @@ def pages(
     `chunks` is the decompressed dump, if it is open already. A NotADumpError if it is none, a UsageError if the extra
     `wikipedia` is not installed.
     """
-    try:
-        import mwxml  # noqa: F401, checked before the first page
-    except ImportError as exc:
-        raise UsageError(f"reading a MediaWiki dump needs mwxml: {how_to_install('wikipedia')}") from exc
-
+    for package in ("mwxml", "mwparserfromhell"):
+        if not is_installed(package):
+            raise UsageError(f"reading a MediaWiki dump needs {package}: {how_to_install('wikipedia')}")
     scanner = Scanner(open_chunks(path) if chunks is None else chunks)
     header = scanner.until(b"<page>", _HEADER_BYTES)
     if not header.size and not scanner.damage:

@@ -20,9 +20,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer_core.errors import UsageError
-from toolformer_core.extras import how_to_install
-
 HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})  # links to these show nothing of their own
 _HIDDEN_TAGS = frozenset(
     "ref references table gallery math chem ce score graph timeline hiero imagemap inputbox categorytree section "
@@ -61,11 +58,8 @@ def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple
     Links into the namespaces `hidden`, in lower case, are removed. A WikitextError if the parser gives up, or would
     take minutes because hundreds of brackets never close.
     """
-    try:
-        from mwparserfromhell import parser
-        from mwparserfromhell.parser.tokenizer import Tokenizer
-    except ImportError as exc:
-        raise UsageError(f"reading wikitext needs mwparserfromhell: {how_to_install('wikipedia')}") from exc
+    from mwparserfromhell import parser
+    from mwparserfromhell.parser.tokenizer import Tokenizer
 
     if (unclosed := _unclosed(wikitext)) > _MOST_UNCLOSED:
         raise WikitextError(f"{unclosed} brackets and tags are never closed")

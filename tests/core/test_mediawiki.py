@@ -126,13 +126,10 @@ def test_memory_holds_no_page_that_is_too_long(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "mwxml", None)
-    with pytest.raises(UsageError, match=r"needs mwxml: .*pip install.*wikipedia\]'"):
-        list(pages(written(tmp_path, b"")))
-    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
-    monkeypatch.setitem(sys.modules, "mwparserfromhell.parser", None)
-    with pytest.raises(UsageError, match=r"needs mwparserfromhell: .*pip install.*wikipedia\]'"):
-        sections("x")
+    for package in ("mwparserfromhell", "mwxml"):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(UsageError, match=rf"needs {package}: .*pip install.*wikipedia\]'"):
+            list(pages(written(tmp_path, b"")))
 
 
 STRIPPED = [

@@ -13,7 +13,7 @@ from toolformer_core.syntax import interleave, linearize
 OVER_LIMIT = "over_limit"
 
 
-def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] | None = None) -> Example | None:
+def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] = TOOL_NAMES) -> Example | None:
     """Return x*: the document with its surviving calls inserted, or None if there are none.
 
     Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds. The
@@ -22,14 +22,13 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
 
     A ValueError if a call lies outside the text, or shares its position with another one.
     """
-    name_of = TOOL_NAMES if names is None else names
     ordered = sorted(calls, key=lambda c: c.position)
     if not ordered:
         return None
     if len({call.position for call in ordered}) < len(ordered):
         raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with a `CallFilter`")
     links = [(call, link) for call in ordered for link in call.chain]
-    written = (linearize(Call(name_of.get(link.tool, link.tool), link.input), link.response) for _, link in links)
+    written = (linearize(Call(names.get(link.tool, link.tool), link.input), link.response) for _, link in links)
     text, spans = interleave(document.text, zip((call.position for call, _ in links), written, strict=True))
     inserted = tuple(
         InsertedCall(link.tool, call.position, start, end, link.input, link.response, call.gain)
