@@ -9,12 +9,20 @@
 It is the method and nothing else: it does not read the environment, and importing it does nothing. The names in
 `__all__` are those of `api`, which is imported when the first of them is used.
 """
-# ruff: noqa: F403, F405  # a checker finds the names in `api`
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolformer_core.api import *
+    from toolformer_core.api.annotation import Annotation, CandidateCall, ToolOutcome, UnansweredCall
+    from toolformer_core.api.functions import annotate_texts, generate
+    from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery, RankedTool, answer, ground, ground_all
+    from toolformer_core.decode.records import Generation, GenerationSettings
+    from toolformer_core.errors import ToolformerError
+    from toolformer_core.lm.load import load_model
+    from toolformer_core.records import ToolFailure, ToolResponse
+    from toolformer_core.tools.base import Tool, ToolLimits
+    from toolformer_core.tools.build import ToolSettings, build_tools
+    from toolformer_core.tools.custom.python_tool import tool
 
 __version__ = "0.1.0"
 

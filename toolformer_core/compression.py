@@ -1,7 +1,6 @@
 """Reads compressed files as a stream of bytes: .gz, .zst, .bz2 and .xz, told apart by their last suffix.
 
-A file may hold several streams one after the other. What is decompressed comes in chunks of bounded size. A file that
-is damaged or ends too early raises `TruncatedError` after its last good chunk.
+A file may hold several streams one after the other. What is decompressed comes in chunks of bounded size.
 """
 
 import zlib

@@ -1,14 +1,12 @@
 """One frozen config per stage, with the paper's defaults and its per-tool exceptions.
 
-    | what                         | default | Calculator | MT   | source               |
-    |------------------------------|---------|------------|------|----------------------|
-    | tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
-    | k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
-    | m, draws per position        | 5       | 10         | 10   | Toolformer, App. A   |
-    | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
-    | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
-
-A stage's entry function takes its config; helpers take plain values.
+| what                         | default | Calculator | MT   | source               |
+|------------------------------|---------|------------|------|----------------------|
+| tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
+| k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
+| m, draws per position        | 5       | 10         | 10   | Toolformer, App. A   |
+| tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
+| examples per tool            | 25,000  |            |      | Toolformer, App. B   |
 """
 
 from __future__ import annotations
@@ -23,28 +21,6 @@ from typing import Any
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import digest_of
-
-__all__ = [
-    "CHAIN_STARTS",
-    "DRAW_FORMS",
-    "MAX_CALL_TOKENS",
-    "MAX_CHAIN_DEPTH",
-    "NUMBERS",
-    "NUMERIC_TOOLS",
-    "PAPER_DECAY",
-    "TOOL_NAMES",
-    "AssembleConfig",
-    "ChainConfig",
-    "ExecuteConfig",
-    "IngestConfig",
-    "PrefilterConfig",
-    "SampleConfig",
-    "ScoreConfig",
-    "canonical_json",
-    "config_digest",
-    "keeps_repeats",
-    "tau_f_for",
-]
 
 # The five tools of the paper: the name a user types -> the name in calls.
 TOOL_NAMES: Mapping[str, str] = {
@@ -130,10 +106,8 @@ class PrefilterConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(
-            not self.latest_date or _ISO_DAY.fullmatch(self.latest_date) is not None,
-            f"latest_date must be YYYY-MM-DD, got {self.latest_date!r}",
-        )
+        is_day = not self.latest_date or _ISO_DAY.fullmatch(self.latest_date) is not None
+        _require(is_day, f"latest_date must be YYYY-MM-DD, got {self.latest_date!r}")
         _require(0 <= self.few_numbers_share <= 1, "few_numbers_share must lie in [0, 1]")
         _require(0 <= self.language_confidence <= 1, "language_confidence must lie in [0, 1]")
 
@@ -162,8 +136,7 @@ class SampleConfig:
     @classmethod
     def for_tool(cls, tool: str, **overrides: Any) -> SampleConfig:
         """Return the paper's config for a tool; overrides of None are ignored."""
-        given = {k: v for k, v in overrides.items() if v is not None}
-        return cls(**{**_SAMPLE.get(tool, {}), **given})
+        return cls(**{**_SAMPLE.get(tool, {}), **{k: v for k, v in overrides.items() if v is not None}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +165,8 @@ class ExecuteConfig:
 class ScoreConfig:
     """§4.1: w~_t = max(0, 1 - decay t), normalised; with the paper's decay of 0.2, five tokens count.
 
-    L- is at most L(eps), so a call with L(eps) - L+ below `floor` is kept at no tau_f from the floor on; its third
-    loss, L(e(c, eps)), is not computed. None: all losses are. The floor is used with the paper's decay only. A call is
-    also scored with `decoys` responses that are not its own (see `annotate.decoys`).
+    Of a call with L(eps) - L+ below `floor` the third loss, L(e(c, eps)), is not computed (see `annotate.score`). None:
+    all losses are. The floor is used with the paper's decay only.
     """
 
     decay: float = PAPER_DECAY
@@ -227,10 +199,9 @@ class AssembleConfig:
     tau_s: Mapping[str, float] = field(default_factory=dict)  # per tool: only positions with p(" [") above
 
     def __post_init__(self) -> None:
-        changed = {tool: value for tool, value in self.tau_f.items() if value != tau_f_for(tool)}
-        object.__setattr__(self, "tau_f", changed)
-        repeats = {tool: keeps for tool, keeps in self.keep_repeats.items() if keeps != keeps_repeats(tool)}
-        object.__setattr__(self, "keep_repeats", repeats)
+        tau_f, repeats = self.tau_f.items(), self.keep_repeats.items()
+        object.__setattr__(self, "tau_f", {tool: value for tool, value in tau_f if value != tau_f_for(tool)})
+        object.__setattr__(self, "keep_repeats", {tool: keep for tool, keep in repeats if keep != keeps_repeats(tool)})
         _require(self.max_examples > 0, f"max_examples must be positive, got {self.max_examples}")
 
 

@@ -24,14 +24,10 @@ _SECRET_CHARS = 4  # shorter query values are not redacted: they would match ord
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a server requires of its clients. The values are secret and are left out of `repr`.
-
-    Args:
-        login: `user:password`, percent-encoded as in a URL; sent as `Authorization: Basic`.
-    """
+    """What a server requires of its clients. The values are secret and are left out of `repr`."""
 
     key: str = field(default="", repr=False)  # sent as `Authorization: Bearer <key>`
-    login: str = field(default="", repr=False)
+    login: str = field(default="", repr=False)  # user:password, encoded as in a URL; sent as `Authorization: Basic`
     query: str = field(default="", repr=False)  # `name=value&...`, appended to every URL
 
     @classmethod

@@ -1,19 +1,5 @@
 """Every error that this library raises deliberately, as one tree.
 
-    ToolformerError
-    ├── UsageError             the user can correct it: a wrong value, path or file
-    │   ├── UnknownNameError   a name that is not among the valid ones ("did you mean ...?")
-    │   ├── CorpusError        a corpus that cannot be read at all (single bad rows are counted, not raised)
-    │   ├── PromptError        an annotation prompt without its placeholder
-    │   ├── EngineStoppedError a sequence for a decoding engine that has been stopped
-    │   └── ModelError         a model that cannot be loaded or used
-    │       ├── ContextError   its context is too short for the prompt and a document
-    │       ├── TokenizerError its tokenizer cannot write a call
-    │       └── ServerRefusalError   the server that it lives behind refuses a request
-    ├── ToolError              a tool that does not answer at all
-    ├── RunnerError            what runs a flow's tasks ended, or gave one up
-    └── CallSyntaxError        a text that is not a call
-
 A tool that fails on an input raises nothing: it returns a `ToolFailure` (see `records`).
 """
 
@@ -21,22 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-
-__all__ = [
-    "CallSyntaxError",
-    "ContextError",
-    "CorpusError",
-    "EngineStoppedError",
-    "ModelError",
-    "PromptError",
-    "RunnerError",
-    "ServerRefusalError",
-    "TokenizerError",
-    "ToolError",
-    "ToolformerError",
-    "UnknownNameError",
-    "UsageError",
-]
 
 
 class ToolformerError(Exception):

@@ -37,11 +37,9 @@ def kept_client(at_once: int, timeout_s: float, *, proxies: bool = False) -> htt
 
 
 def read_at_most(response: httpx2.Response, limit: int) -> bytes | None:
-    parts: list[bytes] = []
-    size = 0
+    data = bytearray()
     for part in response.iter_bytes():
-        size += len(part)
-        if size > limit:
+        data += part
+        if len(data) > limit:
             return None
-        parts.append(part)
-    return b"".join(parts)
+    return bytes(data)

@@ -1,8 +1,7 @@
 """Reads a MediaWiki dump, such as Wikipedia's `pages-articles.xml.bz2`, as a stream of articles in plain text.
 
-The file may be plain or compressed. It is cut into pages at `<page>` and `</page>`, which no article's text can hold;
-each page is then read on its own by mwxml (extra `wikipedia`), and its wikitext stripped by `wikitext`. So memory holds
-one page at a time, and a page that is broken costs no other page.
+It is cut into pages at `<page>` and `</page>`, which no article's text can hold; each page is then read on its own by
+mwxml (extra `wikipedia`). So memory holds one page at a time, and a page that is broken costs no other page.
 
     | a page is skipped for | because (redirect, not_utf8, too_long and truncated: as they say)          |
     |-----------------------|----------------------------------------------------------------------------|
@@ -17,14 +16,14 @@ import io
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from urllib.parse import quote
 from xml.etree.ElementTree import ParseError
 
 from toolformer_core.compression import open_chunks
 from toolformer_core.errors import CorpusError, UsageError
-from toolformer_core.extras import how_to_install
+from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.scanner import Piece, Scanner
 from toolformer_core.wikitext import HIDDEN_NAMESPACES, Section, WikitextError, sections
 
@@ -43,7 +42,6 @@ class Article:
 
     title: str  # with spaces, as readers see it
     sections: tuple[Section, ...]  # those that have text; the first may have an empty heading
-    page_id: int  # its number in the wiki
     timestamp: str | None  # when this revision was saved, e.g. `2024-05-01T12:30:00Z`; None if the dump does not say.
     url: str | None  # its address in the wiki; None if the dump does not say where the wiki is
     line: int  # the line of the decompressed file where its page begins, from 1
@@ -55,9 +53,8 @@ class Article:
         above: list[str] = []
         for section in self.sections:
             headings = section.heading.split(" > ") if section.heading else []
-            different = (i for i, pair in enumerate(zip(headings[:-1], above, strict=False)) if pair[0] != pair[1])
-            first_new = next(different, min(len(above), max(0, len(headings) - 1)))
-            parts += [*headings[first_new:], section.text]
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(headings[:-1], above, strict=False))
+            parts += [*headings[len(list(same)) :], section.text]
             above = headings
         return "\n\n".join(parts) if self.sections else ""
 
@@ -78,15 +75,13 @@ def pages(
 ) -> Iterator[Article | SkippedPage]:
     """Yield every page of a dump in its order, as an article or with the reason why it is none.
 
-    A page longer than `max_page_bytes` is skipped without being held (MediaWiki's own limit is 2 MiB of wikitext), and
-    the first `skip` pages are passed over without being parsed. `chunks` is the decompressed dump, if it is open
-    already. A NotADumpError if it is none, a UsageError if the extra `wikipedia` is not installed.
+    A page longer than `max_page_bytes` is skipped without being held, and the first `skip` pages are passed over.
+    `chunks` is the decompressed dump, if it is open already. A NotADumpError if it is none, a UsageError if the extra
+    `wikipedia` is not installed.
     """
-    try:
-        import mwxml  # noqa: F401, checked before the first page
-    except ImportError as exc:
-        raise UsageError(f"reading a MediaWiki dump needs mwxml: {how_to_install('wikipedia')}") from exc
-
+    for package in ("mwxml", "mwparserfromhell"):
+        if not is_installed(package):
+            raise UsageError(f"reading a MediaWiki dump needs {package}: {how_to_install('wikipedia')}")
     scanner = Scanner(open_chunks(path) if chunks is None else chunks)
     header = scanner.until(b"<page>", _HEADER_BYTES)
     if not header.size and not scanner.damage:
@@ -120,10 +115,7 @@ def _raw_pages(scanner: Scanner, header: Piece, max_page_bytes: int) -> Iterator
         yield SkippedPage("truncated", scanner.damage or "the file ends before </mediawiki>", scanner.line)
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    base: str | None  # what an article's address starts with
-    hidden: frozenset[str]  # namespaces in lower case
+_Site = tuple[str | None, frozenset[str]]  # what an article's address starts with, hidden namespaces in lower case
 
 
 def _site(header: bytes) -> _Site:
@@ -135,17 +127,17 @@ def _site(header: bytes) -> _Site:
         with_end = text if text.rstrip().endswith("</mediawiki>") else text + "</mediawiki>"
         info = mwxml.Dump.from_file(io.StringIO(with_end)).site_info
     except (ParseError, mwxml.errors.MalformedXML, AssertionError, ValueError, TypeError):
-        return _Site(None, HIDDEN_NAMESPACES)
+        return None, HIDDEN_NAMESPACES
     names = {n.name.lower() for n in info.namespaces or () if n.name and n.id in (_FILE, _CATEGORY, _MEDIA)}
-    base = info.base or ""
-    folder = base.rpartition("/")[0]
-    return _Site(f"{folder}/" if folder.startswith(("http://", "https://")) else None, HIDDEN_NAMESPACES | names)
+    folder = (info.base or "").rpartition("/")[0]
+    return f"{folder}/" if folder.startswith(("http://", "https://")) else None, HIDDEN_NAMESPACES | names
 
 
 def _page(xml: bytes, line: int, site: _Site) -> Article | SkippedPage:
     import mwxml
     from mwxml.element_iterator import ElementIterator
 
+    base, hidden = site
     title: str | None = None
 
     def skip(reason: str, detail: str) -> SkippedPage:
@@ -155,9 +147,8 @@ def _page(xml: bytes, line: int, site: _Site) -> Article | SkippedPage:
         page = mwxml.Page.from_element(ElementIterator.from_string(xml.decode("utf-8")))
         title = page.title
         (revision,) = deque(page, maxlen=1) or (None,)  # the last one
-        main = None if revision is None else revision.slots.contents["main"]
-        saved = None if revision is None else revision.timestamp
-        timestamp = None if saved is None else saved.long_format()
+        main = revision and revision.slots.contents["main"]
+        timestamp = revision.timestamp.long_format() if revision and revision.timestamp is not None else None
     except UnicodeDecodeError as exc:
         return skip("not_utf8", f"byte {exc.start}: {exc.reason}")
     except (ParseError, mwxml.errors.MalformedXML, ValueError, TypeError, AttributeError, KeyError) as exc:
@@ -171,8 +162,8 @@ def _page(xml: bytes, line: int, site: _Site) -> Article | SkippedPage:
     if main is None or not main.text:
         return skip("no_text", "the page has no text")
     try:
-        parts = sections(main.text, site.hidden)
+        parts = sections(main.text, hidden)
     except WikitextError as exc:
         return skip("broken_markup", str(exc))
-    url = site.base and site.base + quote(page.title.replace(" ", "_"), safe="/:@!$'()*,;~")
-    return Article(page.title, parts, page.id, timestamp, url, line)
+    url = base and base + quote(page.title.replace(" ", "_"), safe="/:@!$'()*,;~")
+    return Article(page.title, parts, timestamp, url, line)

@@ -1,7 +1,7 @@
 """The records that the stages exchange, as frozen dataclasses.
 
-Records know nothing of files, tables or models. A *position* is always a character offset into the document's text
-(in Python code points): the call is inserted in front of the character at that offset. Texts never change.
+A *position* is always a character offset into the document's text (in Python code points): the call is inserted in
+front of the character at that offset. Texts never change.
 """
 
 import datetime
@@ -10,29 +10,6 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-__all__ = [
-    "AnsweredCall",
-    "Call",
-    "Document",
-    "DrawnCall",
-    "Example",
-    "Execution",
-    "InsertedCall",
-    "PrefilterResult",
-    "Prompt",
-    "Rejection",
-    "ScoredCall",
-    "ToolFailure",
-    "ToolResponse",
-    "ToolResult",
-    "day_of",
-    "digest_of",
-    "document_id",
-    "numbers_of",
-    "storable",
-    "unencodable",
-]
 
 
 def digest_of(*parts: str | bytes) -> str:
@@ -100,8 +77,7 @@ class Rejection:
 
     source: str
     line: int
-    reason: str  # blank | broken_json | not_an_object | no_text | empty_text | not_utf8 | too_long | duplicate |
-    #              truncated
+    reason: str  # see `annotate.ingest`
     detail: str
     raw: str  # the start of the row, at most 2,000 characters, with undecodable bytes escaped
     doc_id: str | None = None  # of a document that is dropped because of other texts:

@@ -1,8 +1,7 @@
 """Which items of benchmarks share words in a row with a text: such a text shows a model its exam.
 
-Words are runs of letters, marks and digits. Case, accents' encoding, punctuation and spaces do not count. A text shares
-an item if `ngram` words of it stand in the text in a row (13 in GPT-3, App. C, and in lm-eval), or, of a shorter item,
-all its words; one of fewer than `MIN_WORDS` words is not looked for.
+Case, accents' encoding, punctuation and spaces do not count. A text shares an item if `ngram` words of it stand in the
+text in a row, or, of a shorter item, all its words; one of fewer than `MIN_WORDS` words is not looked for.
 """
 
 import unicodedata

@@ -3,16 +3,9 @@
     e(c)    = " [" a "(" i ")" "]"
     e(c, r) = " [" a "(" i ")" " -> " r "]"
 
-The markers are ordinary text, so the model's vocabulary is unchanged. A call ends at the first `]` that closes it *in
-the text* (brackets opened inside it are closed first), never at a token id, because tokenizers merge `)]`. The arrow is
-written `->`; `→` is accepted when reading.
-
-A response is data: nothing in it may open or close a call. So its square brackets are written as round ones, and
-everything else is unchanged. A passage that itself shows a call, "the form is [QA(x) -> y]", becomes
-
-    e(c, r) = " [WikiSearch(call syntax) -> the form is (QA(x) -> y)]"
-
-Nothing here knows tools, tokens or models.
+A call ends at the first `]` that closes it *in the text* (brackets opened inside it are closed first), never at a token
+id, because tokenizers merge `)]`. The arrow is written `->`; `→` is accepted when reading. A response is data: nothing
+in it may open or close a call, so its square brackets are written as round ones. Nothing here knows tools or tokens.
 """
 
 import re
@@ -23,25 +16,6 @@ from itertools import pairwise
 
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call
-
-__all__ = [
-    "ARROW",
-    "CLOSE",
-    "MAX_CALL_CHARS",
-    "OPEN",
-    "FoundCall",
-    "call_pieces",
-    "escape",
-    "find_calls",
-    "find_close",
-    "interleave",
-    "is_tool_name",
-    "linearize",
-    "name_begun",
-    "parse",
-    "strip",
-    "written_calls",
-]
 
 OPEN = " ["
 CLOSE = "]"
@@ -133,8 +107,7 @@ def name_begun(start: str) -> str | None:
 
     None: however the text goes on, it is no call.
     """
-    name = _NAME.match(start)
-    if name is not None:
+    if name := _NAME.match(start):
         return name.group(1)
     return "" if _NAME_BEGUN.fullmatch(start) else None
 
@@ -158,8 +131,8 @@ class FoundCall:
 def find_calls(text: str, names: Iterable[str] | None = None) -> Iterator[FoundCall]:
     """Yield the calls in a text, left to right; with `names`, only calls of those tools.
 
-    Calls of more than `MAX_CALL_CHARS` characters are skipped. This reads text whose insertions were not recorded (a
-    model's output); to recover x from x*, use `strip` with the recorded spans, as a text may hold brackets of its own.
+    Calls of more than `MAX_CALL_CHARS` characters are skipped. To recover x from x*, use `strip` with the recorded
+    spans, as a text may hold brackets of its own.
     """
     allowed = None if names is None else frozenset(names)
     # Found once for the whole text, and only calls are parsed, so that nested brackets do not take quadratic time.
@@ -189,10 +162,7 @@ def _ends_input(text: str, start: int, close: int, arrows: Sequence[int]) -> boo
     following = bisect_left(arrows, start)
     if following < len(arrows) and arrows[following] < close:
         return True
-    last = close - 1
-    while last >= start and text[last].isspace():
-        last -= 1
-    return last >= start and text[last] == ")"
+    return text[start:close].rstrip().endswith(")")
 
 
 def _closing_brackets(text: str) -> dict[int, int]:

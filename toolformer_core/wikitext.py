@@ -1,20 +1,16 @@
-"""Strips wikitext, the markup of Wikipedia's articles, down to plain text in sections.
+"""Strips wikitext, the markup of Wikipedia's articles, down to plain text in sections, by the extra `wikipedia`.
 
-Parsed by mwparserfromhell (extra `wikipedia`), which is imported on use.
-
-    | markup                                                   | what stays                                        |
-    |----------------------------------------------------------|---------------------------------------------------|
-    | [[Page]], [[Page#Part|words]], [http://address words]    | Page; words; words                                |
-    | [http://address] (a numbered link), a bare http://...    | nothing; the address                              |
-    | {{templates}}, {{{arguments}}}, <!-- comments -->        | nothing                                           |
-    | footnotes, tables, galleries, formulas, scores           | nothing                                           |
-    | files and categories, under English and local names      | nothing                                           |
-    | links to other languages without words of their own      | nothing                                           |
-    | bold, italics, lists, indents, other tags, __TOC__       | their words                                       |
-    | entities, and nowiki, pre and code                       | the characters; their content                     |
-    | == headings ==                                           | the heading of a section, below those it is under |
-
-What a removed template leaves behind is tidied: empty brackets, doubled spaces and blank lines.
+| markup                                                   | what stays                                        |
+|----------------------------------------------------------|---------------------------------------------------|
+| [[Page]], [[Page#Part|words]], [http://address words]    | Page; words; words                                |
+| [http://address] (a numbered link), a bare http://...    | nothing; the address                              |
+| {{templates}}, {{{arguments}}}, <!-- comments -->        | nothing                                           |
+| footnotes, tables, galleries, formulas, scores           | nothing                                           |
+| files and categories, under English and local names      | nothing                                           |
+| links to other languages without words of their own      | nothing                                           |
+| bold, italics, lists, indents, other tags, __TOC__       | their words                                       |
+| entities, and nowiki, pre and code                       | the characters; their content                     |
+| == headings ==                                           | the heading of a section, below those it is under |
 """
 
 import html
@@ -23,9 +19,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-
-from toolformer_core.errors import UsageError
-from toolformer_core.extras import how_to_install
 
 HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})  # links to these show nothing of their own
 _HIDDEN_TAGS = frozenset(
@@ -65,11 +58,8 @@ def sections(wikitext: str, hidden: frozenset[str] = HIDDEN_NAMESPACES) -> tuple
     Links into the namespaces `hidden`, in lower case, are removed. A WikitextError if the parser gives up, or would
     take minutes because hundreds of brackets never close.
     """
-    try:
-        from mwparserfromhell import parser
-        from mwparserfromhell.parser.tokenizer import Tokenizer
-    except ImportError as exc:
-        raise UsageError(f"reading wikitext needs mwparserfromhell: {how_to_install('wikipedia')}") from exc
+    from mwparserfromhell import parser
+    from mwparserfromhell.parser.tokenizer import Tokenizer
 
     if (unclosed := _unclosed(wikitext)) > _MOST_UNCLOSED:
         raise WikitextError(f"{unclosed} brackets and tags are never closed")
@@ -130,22 +120,22 @@ class _Stripper:
         rest = iter(tokens)
         for token in rest:
             kind = type(token).__name__
-            if kind == "Text":
-                self._open[-1].parts.append(token.text)
-            elif kind in _REMOVED:
+            if kind in _REMOVED:
                 _skip(rest, kind, _REMOVED[kind])
             elif kind in _PUSHED:
                 if kind == "HeadingStart" and len(self._open) == 1:
                     self._end_section()
                 self._open.append(_Open(token.level or 0, token.brackets is not False, token.wiki_markup or ""))
             else:
-                self._go_on(kind, rest)
+                self._go_on(kind, token, rest)
         self._end_section()
         return tuple(self._found)
 
-    def _go_on(self, kind: str, rest: Iterator[Any]) -> None:
+    def _go_on(self, kind: str, token: Any, rest: Iterator[Any]) -> None:
         top = self._open[-1]
         match kind:
+            case "Text":
+                top.parts.append(token.text)
             case "HTMLEntityStart":
                 top.parts.append(_character(rest))
             case "WikilinkSeparator" | "ExternalLinkSeparator":
@@ -153,8 +143,7 @@ class _Stripper:
             case "WikilinkClose":
                 self._pop(self._of_link(top))
             case "ExternalLinkClose":
-                words = top.take()
-                self._pop(words if top.name is not None or not top.brackets else "")
+                self._pop(top.take() if top.name is not None or not top.brackets else "")
             case "HeadingEnd":
                 self._end_heading(top)
             case "TagAttrStart":
@@ -211,14 +200,13 @@ def _of_tag(top: _Open) -> str:
 
 
 def _character(rest: Iterator[Any]) -> str:
-    base, text = 0, ""
+    mark = text = ""
     for token in rest:
         kind = type(token).__name__
         if kind == "HTMLEntityEnd":
             break
-        base = {"HTMLEntityNumeric": 10, "HTMLEntityHex": 16}.get(kind, base)
+        mark = {"HTMLEntityNumeric": "#", "HTMLEntityHex": "#x"}.get(kind, mark)
         text += token.text if kind == "Text" else ""
-    mark = {0: "", 10: "#", 16: "#x"}[base]
     character = html.unescape(f"&{mark}{text};")
     return character if character.isprintable() or character.isspace() else ""
 

@@ -50,10 +50,10 @@ def test_what_came_before_a_cut_is_handed_out() -> None:
     assert sum(map(len, until_damage(begun, ".gz"))) == 3_000_000
 
 
-@pytest.mark.parametrize("suffix", PACKED)
-def test_other_bytes_are_damage(suffix: str) -> None:
-    with pytest.raises(TruncatedError, match="damaged"):
-        list(chunks_of(io.BytesIO(b"no such stream at all"), suffix))
+def test_other_bytes_are_damage() -> None:
+    for suffix in PACKED:
+        with pytest.raises(TruncatedError, match="damaged"):
+            list(chunks_of(io.BytesIO(b"no such stream at all"), suffix))
 
 
 def test_a_name_loses_the_suffix_of_its_compression_alone() -> None:

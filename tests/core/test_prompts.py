@@ -37,6 +37,7 @@ def test_a_shipped_prompt_has_the_papers_form_and_is_short(tool: str) -> None:
         assert found.call.tool == TOOL_NAMES[tool]
         assert found.response is None
         assert annotated[found.start : found.end] == f" [{found.call.tool}({found.call.input})]"  # no quotes, no arrow
+        assert tool != "mt" or found.call.input in text[: found.start]  # the phrase stands in front
 
 
 def test_the_calculators_demonstrations_are_right() -> None:
@@ -52,24 +53,10 @@ def test_the_calculators_demonstrations_are_right() -> None:
     assert said == ["+", "-", "*", "/"]
 
 
-def test_the_translators_demonstrations_quote_the_phrase_first() -> None:
-    for text, annotated in demonstrations("mt"):
-        (found,) = find_calls(annotated)
-        assert found.call.input in text[: found.start]
-
-
-def test_a_users_folder_is_read_and_braces_are_nothing_special(tmp_path: Path) -> None:
-    (tmp_path / "qa.txt").write_bytes(b"Use {0} and {name}.\r\nInput: {text}\r\nOutput:\r\n")
-    prompt = load_prompt("qa", tmp_path)
-    assert (prompt.head, prompt.tail) == ("Use {0} and {name}.\nInput: ", "\nOutput:")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("Input: x", "no {text}"), ("{text} {text}", "more than one {text}"), ("", "no {text}")]
-)
-def test_a_prompt_needs_exactly_one_placeholder(text: str, message: str) -> None:
-    with pytest.raises(PromptError, match=re.escape(message)):
-        prompt_from_text("qa", text)
+def test_a_prompt_needs_exactly_one_placeholder() -> None:
+    for text, message in {"Input: x": "no {text}", "{text} {text}": "more than one {text}", "": "no {text}"}.items():
+        with pytest.raises(PromptError, match=re.escape(message)):
+            prompt_from_text("qa", text)
 
 
 def test_a_file_that_is_missing_or_not_utf8_and_an_unknown_tool_are_errors(tmp_path: Path) -> None:
@@ -84,13 +71,7 @@ SUMS = re.compile(r"(\d+) ([+*/-]) (\d+)")
 
 
 def a_tool(key: str) -> Any:
-    return SimpleNamespace(key=key, name=TOOL_NAMES.get(key, key.title()))
-
-
-def folder_of(tmp_path: Path, *names: str) -> Path:
-    for name in names:
-        (tmp_path / name).write_text(f"{name} {{text}}", encoding="utf-8")
-    return tmp_path
+    return SimpleNamespace(key=key, name=TOOL_NAMES[key])
 
 
 @pytest.mark.parametrize("tool", TOOL_NAMES)
@@ -129,7 +110,10 @@ def test_no_chain_in_a_prompt_is_one_of_the_small_world() -> None:
             assert not [pattern.pattern for pattern in patterns if pattern.fullmatch(text)], text
 
 
-def test_chains_are_drawn_with_a_users_prompt_where_there_is_one(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, "qa.txt", "qa.chain.txt", "mt.txt")
-    assert chain_prompt_for(a_tool("qa"), folder).head == "qa.chain.txt "
-    assert chain_prompt_for(a_tool("mt"), folder).head == "mt.txt "
+def test_a_users_folder_is_read_for_chains_as_well_and_braces_are_nothing_special(tmp_path: Path) -> None:
+    for name in ("qa.txt", "qa.chain.txt", "mt.txt"):
+        (tmp_path / name).write_bytes(f"{name} {{0}} and {{name}}.\r\nInput: {{text}}\r\nOutput:\r\n".encode())
+    prompts = [load_prompt("qa", tmp_path), *(chain_prompt_for(a_tool(key), tmp_path) for key in ("qa", "mt"))]
+    assert [(prompt.head, prompt.tail) for prompt in prompts] == [
+        (f"{name} {{0}} and {{name}}.\nInput: ", "\nOutput:") for name in ("qa.txt", "qa.chain.txt", "mt.txt")
+    ]

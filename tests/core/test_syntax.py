@@ -1,5 +1,6 @@
 import re
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 import pytest
 from hypothesis import assume, given
@@ -8,19 +9,7 @@ from hypothesis import strategies as st
 from toolformer_core import syntax
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call
-from toolformer_core.syntax import (
-    MAX_CALL_CHARS,
-    FoundCall,
-    escape,
-    find_calls,
-    find_close,
-    interleave,
-    is_tool_name,
-    linearize,
-    name_begun,
-    parse,
-    strip,
-)
+from toolformer_core.syntax import FoundCall, escape, find_calls, find_close, interleave, linearize, parse, strip
 
 # Any code point, lone surrogates too, and often those that the syntax itself is made of.
 ANY_TEXT = st.text(
@@ -31,12 +20,8 @@ NAMES = st.sampled_from(["Calculator", "QA", "WikiSearch", "MT", "Größe_2"])
 
 
 def balanced(text: str, pair: str) -> bool:
-    depth = 0
-    for char in text:
-        depth += (char == pair[0]) - (char == pair[1])
-        if depth < 0:
-            return False
-    return depth == 0
+    depths = list(accumulate((char == pair[0]) - (char == pair[1]) for char in text))
+    return min(depths, default=0) >= 0 and sum(depths[-1:]) == 0
 
 
 @st.composite
@@ -99,20 +84,24 @@ def test_an_escaped_response_holds_no_square_bracket_and_is_else_the_same(respon
 
 def test_the_name_with_which_a_call_begins() -> None:
     begun = ["Calculator(", " QA (who", "Calculator2(1"]
-    assert [name_begun(start) for start in begun] == ["Calculator", "QA", "Calculator2"]
-    assert {name_begun(start) for start in ("", " \n", "Calc", "Calculator", "Calculator ")} == {""}  # it may follow
-    assert {name_begun(start) for start in ("the cat", "3 + 4", "(3", "QA]")} == {None}  # "(" alone follows a name
+    assert [syntax.name_begun(start) for start in begun] == ["Calculator", "QA", "Calculator2"]
+    assert {syntax.name_begun(start) for start in ("", " \n", "Calc", "Calculator", "Calculator ")} == {
+        ""
+    }  # it may follow
+    assert {syntax.name_begun(start) for start in ("the cat", "3 + 4", "(3", "QA]")} == {
+        None
+    }  # "(" alone follows a name
 
 
 @given(NAMES, ANY_TEXT, st.integers(0, 60))
 def test_every_start_of_a_call_begins_with_its_name_or_may_yet(name: str, text: str, length: int) -> None:
     body = linearize(Call(name, text))[2:-1]
-    assert name_begun(body[:length]) in ("", name)
+    assert syntax.name_begun(body[:length]) in ("", name)
 
 
 @given(ANY_TEXT, ANY_TEXT)
 def test_what_cannot_become_a_call_is_none_however_it_goes_on(start: str, rest: str) -> None:
-    begun = name_begun(start)
+    begun = syntax.name_begun(start)
     try:
         call, _ = parse(start + rest)
     except CallSyntaxError:
@@ -122,15 +111,15 @@ def test_what_cannot_become_a_call_is_none_however_it_goes_on(start: str, rest: 
 
 
 def test_the_names_a_tool_may_have_are_identifiers_whose_calls_are_read() -> None:
-    assert all(map(is_tool_name, ("QA", "Größe_2", "検索", "_")))
+    assert all(map(syntax.is_tool_name, ("QA", "Größe_2", "検索", "_")))
     # the last: identifiers with marks or a point, whose calls would not be read; and no identifier, though it would be
     refused = ("", "2nd", "two words", "a-b", *("हिन्दी", "Cafe\u0301", "a·b"), "²x")
-    assert not any(map(is_tool_name, refused))
+    assert not any(map(syntax.is_tool_name, refused))
 
 
 @given(st.text(min_size=1, max_size=6) | NAMES)
 def test_calls_of_a_tool_with_an_allowed_name_are_read(name: str) -> None:
-    if is_tool_name(name):
+    if syntax.is_tool_name(name):
         assert parse(f"{name}(x)") == (Call(name, "x"), None)
         assert [found.call for found in find_calls(f"[{name}(x)]")] == [Call(name, "x")]
 
@@ -187,15 +176,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:8])
 def test_of_a_hostile_text_no_character_is_parsed_twice(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[int] = []
-
-    def counting(body: str) -> tuple[Call, str | None]:
-        parsed.append(len(body))
-        return parse(body)
-
-    monkeypatch.setattr(syntax, "parse", counting)
+    parsed: list[str] = []
+    monkeypatch.setattr(syntax, "parse", lambda body: parsed.append(body) or parse(body))
     list(find_calls(text))
-    assert sum(parsed) <= len(text)
+    assert sum(map(len, parsed)) <= len(text)
 
 
 def plainly_found(text: str, names: Iterable[str] | None = None) -> Iterator[FoundCall]:
@@ -204,7 +188,7 @@ def plainly_found(text: str, names: Iterable[str] | None = None) -> Iterator[Fou
     while (open_ := text.find("[", at)) >= 0:
         at = open_ + 1
         close = find_close(text, at)
-        if close is None or close - at > MAX_CALL_CHARS:
+        if close is None or close - at > syntax.MAX_CALL_CHARS:
             continue
         try:
             call, response = parse(text[at:close])
@@ -221,15 +205,12 @@ def test_calls_are_found_as_by_their_definition(text: str, names: list[str] | No
     assert list(find_calls(text, names)) == list(plainly_found(text, names))
 
 
-def test_interleave_by_hand() -> None:
+def test_interleave_by_hand_and_what_cannot_be_is_refused() -> None:
     # "ab" + "<1>" before b, "<0>" before a; two at one place keep their order
     assert interleave("ab", [(1, "<1>"), (0, "<0>"), (1, "<2>")]) == ("<0>a<1><2>b", [(0, 3), (4, 7), (7, 10)])
-
-
-@pytest.mark.parametrize("spans", [[(0, 2), (1, 3)], [(0, 9)], [(-1, 1)], [(2, 1)]])
-def test_positions_and_spans_that_cannot_be_are_refused(spans: list[tuple[int, int]]) -> None:
-    with pytest.raises(ValueError, match="span"):
-        strip("abc", spans)
+    for spans in ([(0, 2), (1, 3)], [(0, 9)], [(-1, 1)], [(2, 1)]):
+        with pytest.raises(ValueError, match="span"):
+            strip("abc", spans)
     for position in (-1, 3):
         with pytest.raises(ValueError, match="outside"):
             interleave("ab", [(position, "x")])

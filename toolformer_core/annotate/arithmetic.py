@@ -125,11 +125,7 @@ def related(a: NumberToken, b: NumberToken, c: NumberToken) -> bool:
 
 
 def has_operation(numbers: Sequence[NumberToken], window: int) -> bool:
-    """Return whether there are three related numbers within `window` tokens.
-
-    Exact results are looked up in a table of the preceding numbers, rounded ones among the sorted neighbours of each
-    number that may be rounded. It stops at the first hit and after 2,000 numbers.
-    """
+    """Return whether there are three related numbers within `window` tokens, among the first 2,000."""
     numbers = numbers[:_MAX_NUMBERS]
     quantities = [number for number in numbers if not number.is_year]
     return _has_exact(quantities, window) or _has_rounded(quantities, window) or _has_years_between(numbers, window)
@@ -180,12 +176,12 @@ def _third_numbers(x: int, z: int, unit: int) -> tuple[int, ...]:
 
 def _has_rounded(numbers: Sequence[NumberToken], window: int) -> bool:
     for i, c in enumerate(numbers):
-        tolerance = c.tolerance
-        if not tolerance or c.value == 1:
+        if not c.tolerance or c.value == 1:
             continue
-        near = _neighbours(numbers, i, window)
+        others = (n for n in numbers[max(0, i - window) : i + window] if 0 < abs(n.token - c.token) < window)
+        near = sorted((n for n in others if n.value not in (0, 1)), key=lambda n: float(n.value))
         values = [float(n.value) for n in near]
-        low, high = float(c.value - tolerance), float(c.value + tolerance)
+        low, high = float(c.value - c.tolerance), float(c.value + c.tolerance)
         for x in near:
             v = float(x.value)
             # a partner y with x * y or y / x close to c (x / y is found from the partner's side)
@@ -194,23 +190,6 @@ def _has_rounded(numbers: Sequence[NumberToken], window: int) -> bool:
                 while at < len(near) and values[at] <= most * (1 + 1e-9):
                     y = near[at]
                     at += 1
-                    if y is not x and _within(window, x, y, c) and related(x, y, c):
+                    if y is not x and abs(x.token - y.token) < window and related(x, y, c):
                         return True
     return False
-
-
-def _neighbours(numbers: Sequence[NumberToken], i: int, window: int) -> list[NumberToken]:
-    """Return the numbers less than a window away from number i, sorted by value, without zeros and ones."""
-    c, out = numbers[i], []
-    for step in (-1, 1):
-        at = i + step
-        while 0 <= at < len(numbers) and abs(numbers[at].token - c.token) < window:
-            if numbers[at].value not in (0, 1):
-                out.append(numbers[at])
-            at += step
-    return sorted(out, key=lambda n: float(n.value))
-
-
-def _within(window: int, *numbers: NumberToken) -> bool:
-    tokens = [n.token for n in numbers]
-    return max(tokens) - min(tokens) < window

@@ -1,7 +1,7 @@
 """Assemble C*: inserts the calls that are kept into documents, and limits the examples of a tool. (§2, interleaving)
 
 Which calls are kept is known in `call_filter`; one more reason is `over_limit`: the tool has enough examples (25,000 in
-the paper, App. B); which ones stay is seeded. This stage knows no files, no running tools and no tokens.
+the paper, App. B).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,35 +10,26 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.records import Call, Document, Example, InsertedCall, ScoredCall, digest_of
 from toolformer_core.syntax import interleave, linearize
 
-__all__ = ["OVER_LIMIT", "ExampleCap", "assemble", "cap_rank", "over_cap"]
-
 OVER_LIMIT = "over_limit"
 
 
-def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] | None = None) -> Example | None:
+def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str, str] = TOOL_NAMES) -> Example | None:
     """Return x*: the document with its surviving calls inserted, or None if there are none.
 
     Removing the recorded spans from the example's text restores the document's text, whatever brackets it holds. The
     calls of a chain stand one after another, and each has the position and the gain of the chain. `names` has the name
     in calls of each tool key; for a missing key it is the key.
 
-    A ValueError if a call is of another document, lies outside the text, or shares its position with another one.
+    A ValueError if a call lies outside the text, or shares its position with another one.
     """
-    name_of = TOOL_NAMES if names is None else names
     ordered = sorted(calls, key=lambda c: c.position)
     if not ordered:
         return None
-    for call in ordered:
-        if call.doc_id != document.doc_id:
-            raise ValueError(f"a call of document {call.doc_id} was given with document {document.doc_id}")
     if len({call.position for call in ordered}) < len(ordered):
         raise ValueError(f"two calls share a position of document {document.doc_id}; select calls with a `CallFilter`")
     links = [(call, link) for call in ordered for link in call.chain]
-    pieces = [
-        (call.position, linearize(Call(name_of.get(link.tool, link.tool), link.input), link.response))
-        for call, link in links
-    ]
-    text, spans = interleave(document.text, pieces)
+    written = (linearize(Call(names.get(link.tool, link.tool), link.input), link.response) for _, link in links)
+    text, spans = interleave(document.text, zip((call.position for call, _ in links), written, strict=True))
     inserted = tuple(
         InsertedCall(link.tool, call.position, start, end, link.input, link.response, call.gain)
         for (call, link), (start, end) in zip(links, spans, strict=True)
@@ -47,11 +38,10 @@ def assemble(document: Document, calls: Iterable[ScoredCall], names: Mapping[str
 
 
 class ExampleCap:
-    """Finds which documents stay if a tool may have no more than a maximum.
+    """Finds which documents stay if a tool may have no more than a maximum: those of the lowest `cap_rank`.
 
-    A digest of seed, tool and document ranks a tool's documents, and the lowest stay: their order and the shards do not
-    matter. Only ranks of documents that may still stay are held, so memory does not grow with the corpus. A document
-    that is dropped for one tool keeps the calls of its other tools.
+    So their order and the shards do not matter. Only ranks of documents that may still stay are held, so memory does
+    not grow with the corpus. A document that is dropped for one tool keeps the calls of its other tools.
     """
 
     def __init__(self, max_examples: int, seed: int) -> None:

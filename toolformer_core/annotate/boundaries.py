@@ -1,7 +1,6 @@
 """Where a call may be inserted into a text: not inside a word, a number or a character.
 
-The paper allows a call in front of every token, and a tokenizer may split anywhere: `98 [Calculator(12 * 82) -> 984]4`
-would teach the model that 984 is followed by a 4. What must not be split:
+The paper allows a call in front of every token, and a tokenizer may split anywhere. What must not be split:
 
 - a word is a run of letters and digits, with apostrophes and similar marks between letters (`don't`, `col·lecció`)
 - a number is a run of digits with separators between them (`1,234.50`, `1 234` with a no-break space) and a leading

@@ -16,13 +16,9 @@
     | same_call          | enough other documents keep a call of the same tool, input and response; which of them |
     |                    | do is seeded                                                                           |
 
-A chain is judged as its last call (see `records.ScoredCall`), by the values of that call's tool; it stands where its
-first call was drawn. The rules are applied in this order, and every dropped call has exactly one reason. A call can be
-dropped because of a better neighbour that is itself dropped as repeated: in a chain of such calls, all but the best
-have a better neighbour.
-
-C*, `toolformer what-if` and the viewer ask this module, and the snapshot stores what it says for SQL. It knows no
-files, no tables and no model.
+A chain is judged as its last call (see `records.ScoredCall`), by the values of that call's tool. The rules are applied
+in this order, and every dropped call has exactly one reason. A call can be dropped because of a better neighbour that
+is itself dropped as repeated. C*, `toolformer what-if`, the viewer and the snapshot ask this module.
 """
 
 from __future__ import annotations
@@ -37,9 +33,6 @@ from numpy.typing import NDArray
 
 from toolformer_core.config import keeps_repeats, tau_f_for
 from toolformer_core.records import ScoredCall, digest_of
-
-__all__ = ["REASONS", "CallColumns", "CallFilter", "looked_ahead", "may_be_kept", "outcomes_of", "reasons_of"]
-__all__ += ["same_call_rank"]
 
 # The outcomes of `CallColumns.outcomes`, by number: kept, and the reasons above.
 SAME_CALL = "same_call"

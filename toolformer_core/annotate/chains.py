@@ -3,29 +3,23 @@
     [QA(When was Velden founded?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865
 
 The calls of a chain stand at one position i. The second, c_2, is drawn from p(. | P(x), x_1:i-1, e(c_1, r_1), " ["),
-with a prompt P of its own tool that shows calls in chains (`tool_prompt.chain_prompt_for`), the third after both, and
-so on.
-
-A chain must beat all that it begins with: its gain is at most what the losses without its last call leave to be gained,
-min(L(eps), L(e(c_1, r_1)), ...). So the calls after which others are drawn, the *starts*, are those of a document that
-leave most, at most as many as the config says. Calls that leave nothing, or that looked ahead, are no starts.
-
-The outcomes of a draw are those of `sample`, `repeated` (the call stands in front of it already) and `too_long` (text
-and calls leave no room in the model's context; nothing was drawn). No threshold on p(" [") applies after a call;
-`log_p` records it, and `rank` is the number of the start.
+with a prompt P of its own tool that shows calls in chains, the third after both, and so on. The calls after which
+others are drawn, the *starts*, are those of a document that leave most to gain; none that leaves nothing or looked
+ahead. The outcomes of a draw are those of `sample`, `repeated` (the call stands in front of it already) and `too_long`
+(text and calls leave no room in the model's context). No threshold on p(" [") applies; `rank` is the start's number.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 
 from toolformer_core.annotate.call_filter import looked_ahead
 from toolformer_core.annotate.sample import merged
 from toolformer_core.config import MAX_CALL_TOKENS, SampleConfig
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, LanguageModel
-from toolformer_core.records import DrawnCall, Prompt, ScoredCall, numbers_of
+from toolformer_core.records import AnsweredCall, DrawnCall, Prompt, ScoredCall, numbers_of
 from toolformer_core.syntax import written_calls
 
 REPEATED, TOO_LONG = "repeated", "too_long"
@@ -62,13 +56,11 @@ def extend(
 ) -> list[DrawnCall]:
     """Return draws of one tool's calls after executed ones, equal ones merged, in the order of the starts.
 
-    `prompt` is the tool's for calls in chains, `names` has the name in calls of each tool key. `starts` are those that
-    `starts_of` returned, document by document; all are held in memory at once. Of `config`, k and tau_s are not used.
+    `names` has the name in calls of each tool key. `starts` are those that `starts_of` returned, document by document;
+    all are held in memory at once. Of `config`, k and tau_s are not used.
     """
     chosen = list(starts)
-    links = ([(one.tool, one.input, one.response) for one in call.chain] for call in chosen)
-    written = [written_calls(of_start, names) for of_start in links]
-    insertions = [Insertion(texts[c.doc_id], c.position, calls) for c, calls in zip(chosen, written, strict=True)]
+    insertions = [Insertion(texts[c.doc_id], c.position, written_calls(map(_link, c.chain), names)) for c in chosen]
     ranks: defaultdict[str, Iterator[int]] = defaultdict(count)  # by document
     undrawn = [_undrawn(call, tool, next(ranks[call.doc_id]), config.draws) for call in chosen]
     drawn: dict[int, list[DrawnCall]] = {}
@@ -89,9 +81,12 @@ def extend(
     return [call for number, one in enumerate(undrawn) for call in drawn.get(number, [one])]
 
 
+def _link(call: AnsweredCall) -> tuple[str, str, str]:
+    return call.tool, call.input, call.response
+
+
 def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
-    """Return the 64-bit seeds of the draws after a start; they do not depend on how many there are."""
-    links = [part for one in start.chain for part in (one.tool, one.input, one.response)]
+    links = chain.from_iterable(map(_link, start.chain))
     return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=draws)
 
 
@@ -101,8 +96,8 @@ def _undrawn(start: ScoredCall, tool: str, rank: int, draws: int) -> DrawnCall:
 
 
 def _with_draws(row: DrawnCall, draws: Sequence[Draw], name: str) -> list[DrawnCall]:
-    out = []
-    for one in merged(row, draws, name):
-        repeated = one.outcome == "ok" and (one.tool, one.input) in {(c.tool, c.input) for c in one.preceding_calls}
-        out.append(replace(one, outcome=REPEATED, input="") if repeated else one)
-    return out
+    before = {(one.tool, one.input) for one in row.preceding_calls}
+    return [
+        replace(one, outcome=REPEATED, input="") if one.outcome == "ok" and (one.tool, one.input) in before else one
+        for one in merged(row, draws, name)
+    ]

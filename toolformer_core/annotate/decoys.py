@@ -2,20 +2,16 @@
 
 A decoy of (c, r) is the same call at the same place with a response r' that the same tool gave in another document of
 the shard, and not in the same document, where it may be right. Its gain is L- - L(e(c, r')), with the L- of the call.
-Which ones are taken follows from a seed. Where a shard has too few different responses, made-up ones of `reserve` fill
-up; a tool of one's own has no reserve, and its calls get fewer decoys, or none.
+Where a shard has too few different responses, made-up ones of `reserve` fill up; a tool of one's own has none.
 
-Let N calls of a tool be scored, with D decoys in all, and let R(tau) calls and W(tau) decoys gain at least tau. A wrong
-response passes as often as a decoy does, W/D. Were all calls wrong, N W/D of them would pass; R do:
+Let N calls of a tool be scored, with D decoys in all, and let R(tau) calls and W(tau) decoys gain at least tau. Were
+all calls wrong, N W/D of them would pass; R do. So this estimate is an upper one:
 
     FDR(tau) = (W(tau) / D) / (R(tau) / N)
 
-This is an upper estimate, because it takes every call for wrong. The threshold for a promised rate q is the least gain
-of a call such that FDR <= q there and at every larger threshold that any call reaches. With none below q it is above
-all gains; where decoys cannot tell, it is the tool's own (`REASONS`). The interval is Wilson's for W/D at the size of a
-sample of one decoy per call, as decoys of one call share its place and its losses; R/N is taken as it is.
-
-A response may be wrong and yet more alike to the right one than a decoy is, so that it passes more often.
+The threshold for a promised rate q is the least gain of a call such that FDR <= q there and at every larger threshold
+that any call reaches. The interval is Wilson's for W/D at the size of a sample of one decoy per call, as decoys of one
+call share its place and its losses.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ import math
 import tomllib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -69,20 +65,14 @@ class DecoyPool:
 
     def decoys_of(self, drawn: DrawnCall, response: str) -> tuple[str, ...]:
         """Return a call's decoys, each a different response."""
-        _, *numbers = numbers_of(
-            "decoys",
-            str(self._seed),
-            digest_of(drawn.doc_id, drawn.tool, str(drawn.position), drawn.input, response),
-            count=1 + 2 * self._decoys,
-        )
+        of_call = digest_of(drawn.doc_id, drawn.tool, str(drawn.position), drawn.input, response)
+        _, *numbers = numbers_of("decoys", str(self._seed), of_call, count=1 + 2 * self._decoys)
         own = self._own[drawn.doc_id]
         chosen = _choose(self._responses, own, numbers[: self._decoys])
         self.from_shard += len(chosen)
-        if len(chosen) < self._decoys:
-            reserve = _choose(self._reserve, own, numbers[self._decoys :])[: self._decoys - len(chosen)]
-            self.from_reserve += len(reserve)
-            chosen += reserve
-        return tuple(chosen)
+        reserve = _choose(self._reserve, own, numbers[self._decoys :])[: self._decoys - len(chosen)]
+        self.from_reserve += len(reserve)
+        return (*chosen, *reserve)
 
 
 def _choose(responses: Sequence[str], forbidden: set[str], numbers: Sequence[int]) -> list[str]:
@@ -145,8 +135,8 @@ class GainCollector:
 
     def gains(self) -> GainsOfTool:
         return GainsOfTool(
-            calls=np.sort(np.frombuffer(self._calls)) if self._calls else np.empty(0),
-            decoys=np.sort(np.frombuffer(self._decoys)) if self._decoys else np.empty(0),
+            calls=np.sort(self._calls),
+            decoys=np.sort(self._decoys),
             with_decoys=self._with_decoys,
             requested=self._requested,
             responses=len(self._responses),
@@ -174,8 +164,8 @@ class FoundThreshold:
     tool: str
     promised: float
     tau_f: float
-    reason: str = ""  # one of `REASONS`, why it is not one at which the promise holds; "": it is
-    at: Estimate = field(default_factory=lambda: Estimate(math.nan, 0, 0, 0, 0, None, None, None))  # at tau_f
+    reason: str  # one of `REASONS`, why it is not one at which the promise holds; "": it is
+    at: Estimate  # at tau_f
 
 
 def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:
@@ -185,8 +175,7 @@ def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:
     wrong = d - int(np.searchsorted(gains.decoys, tau_f, "left"))
     if not passing or not d:
         return Estimate(tau_f, passing, n, wrong, d, None, None, None)
-    low, high = _wilson(wrong / d, max(1, gains.with_decoys))
-    shares = (wrong / d, low, high)
+    shares = (wrong / d, *_wilson(wrong / d, max(1, gains.with_decoys)))
     rate, low, high = (min(1.0, share * n / passing) for share in shares)
     return Estimate(tau_f, passing, n, wrong, d, rate, low, high)
 
@@ -194,7 +183,8 @@ def estimate(gains: GainsOfTool, tau_f: float) -> Estimate:
 def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, floor: float = 0.0) -> FoundThreshold:
     """Return the least threshold from `floor` on, from which decoys pass at most `promised` times as often as calls.
 
-    `promised` is the rate q, in (0, 1); `own` the threshold that the tool has otherwise, in nats.
+    `promised` is the rate q, in (0, 1); `own` the tool's threshold otherwise, in nats. With none below q it is above
+    all gains; where decoys cannot tell, it is `own`.
     """
 
     def keep(reason: str) -> FoundThreshold:
@@ -203,16 +193,15 @@ def find_threshold(tool: str, gains: GainsOfTool, promised: float, own: float, f
     if not len(gains.calls):
         return keep("too_few")
     if not len(gains.decoys):
-        return keep("no_decoys" if not gains.requested else "too_alike")
+        return keep("too_alike" if gains.requested else "no_decoys")
     if promised * len(gains.decoys) < _LEAST_EXPECTED:
         return keep("too_few")
     if gains.responses < LEAST_RESPONSES or 2 * gains.with_decoys < gains.requested:
         return keep("too_alike")
-    tau_f = _least(gains, promised, floor)
+    tau_f, reason = _least(gains, promised, floor), ""
     if tau_f is None:
-        above = math.floor(max(floor, float(gains.calls[-1])) * 10 + 1) / 10
-        return FoundThreshold(tool, promised, above, "none_passes", estimate(gains, above))
-    return FoundThreshold(tool, promised, tau_f, "", estimate(gains, tau_f))
+        tau_f, reason = math.floor(max(floor, float(gains.calls[-1])) * 10 + 1) / 10, "none_passes"
+    return FoundThreshold(tool, promised, tau_f, reason, estimate(gains, tau_f))
 
 
 def _least(gains: GainsOfTool, promised: float, floor: float) -> float | None:

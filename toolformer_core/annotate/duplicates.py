@@ -3,8 +3,7 @@
 The near-duplicates are found by a document's words, with datatrove's defaults: n-grams of five, and 14 bands of 8
 hashes, of which two near-duplicates share one. Two documents of which a share s of all their n-grams is common
 (Jaccard) share a band with the probability 1 - (1 - s^8)^14: 0.21 at s = 0.6, 0.56 at 0.7, 0.92 at 0.8, 0.9996 at 0.9.
-Unlike datatrove's words, numbers stay what they are, as a call depends on them. A document of fewer than five words is
-no other's near-duplicate.
+Unlike datatrove's words, numbers stay what they are, as a call depends on them.
 """
 
 import hashlib
@@ -62,7 +61,7 @@ def near_duplicates(bands: NDArray[np.uint64]) -> dict[int, int]:
     """Return the near-duplicates among documents, each with the earliest kept document that it shares a band with.
 
     A document is kept unless it shares a band with an earlier one that is kept; documents stand in the order of the
-    corpus, the rows of `bands` (documents, BANDS). Memory beyond it is a sorted band and the documents that share any.
+    corpus, the rows of `bands` (documents, BANDS).
     """
     groups: dict[int, list[int]] = defaultdict(list)  # document -> groups of documents that share a band
     for number, members in enumerate(_sharing(bands)):
@@ -101,29 +100,24 @@ _NOTHING = bytes(_BYTES)  # an empty slot
 
 
 class DigestSet:
-    """A growing set of 16-byte digests: open addressing with linear probing.
+    """A growing set of 16-byte digests, whose first bits are random: open addressing with linear probing.
 
-    A Python set takes about a hundred bytes for a digest; this one 21 to 43, as its table is three eighths to three
-    quarters full, and half as much again while it grows. A digest's first bits, which must be random, are its place.
+    A Python set takes about a hundred bytes for a digest; this one 21 to 43, half as much again while it grows.
     """
 
-    __slots__ = ("_has_nothing", "_mask", "_size", "_slots")
+    __slots__ = ("_mask", "_size", "_slots")
 
     def __init__(self) -> None:
         self._slots = bytearray(1024 * _BYTES)
         self._mask = 1023
         self._size = 0
-        self._has_nothing = False  # the digest of zeros, which looks like an empty slot
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, digest: bytes) -> bool:
-        """Add a digest of 16 bytes; return whether it is new."""
-        if digest == _NOTHING:
-            is_new, self._has_nothing = not self._has_nothing, True
-        else:
-            is_new = _put(self._slots, self._mask, digest)
+        """Add a digest of 16 bytes, not all of them zero; return whether it is new."""
+        is_new = _put(self._slots, self._mask, digest)
         self._size += is_new
         if 4 * self._size > 3 * self._mask:
             self._grow()

@@ -1,4 +1,4 @@
-"""Execute: every distinct input of a tool once, and whatever comes of it as a record.
+"""Execute: every distinct question of a tool once, an input and its context, and what comes of it as a record.
 
     | failure  | because                                                                       |
     |----------|-------------------------------------------------------------------------------|
@@ -7,14 +7,9 @@
     | empty    | it answered, but nothing is left once control characters are removed          |
     | any word | the tool's own reason, from the `ToolFailure` it returned                     |
 
-A response becomes one line of at most `max_response_chars` characters, escaped (see `syntax`): nothing a tool answers
-can open or close a call.
-
-A question is an input and its context: what the tool may know of the document besides, e.g. its date. This stage knows
-neither documents nor positions: equal questions of a whole shard are one question. How many run at a time, how
-often one is retried, and when the tool counts as dead is decided in the caller's `AnnotationPool`. A question whose
-answer is `known` from earlier is not repeated; whether that may still be used is not decided here, but a record says
-whether its failure is `transient`: it need not come again, since the tool failed and not the input.
+A response becomes one line of at most `max_response_chars` characters, escaped (see `syntax`). How many questions run
+at a time, how often one is retried, and when the tool counts as dead is decided in the caller's `AnnotationPool`. A
+failure is `transient` if it need not come again, since the tool failed and not the input.
 """
 
 import queue
@@ -30,11 +25,8 @@ from toolformer_core.tools.execution.pool import AnnotationPool
 from toolformer_core.tools.execution.tally import CallTally
 from toolformer_core.tools.responses import response_or_failure
 
-__all__ = ["ACCIDENTS", "execute", "is_transient"]
-
 ACCIDENTS = ("crashed", "timeout")  # failures that are transient whatever the tool says of them
 _DETAIL_CHARS = 500
-_SHOWN_CHARS = 80  # of an input, in a message
 
 
 def execute(
@@ -70,7 +62,8 @@ def execute(
     if not unknown:
         return [known[question] for question in distinct]
     if offline:
-        raise ToolError(_not_cached(tool, unknown))
+        asked = f"{unknown[0][0][:80]!r}, one of {len(unknown)} questions of this shard"
+        raise ToolError(f"offline: no answer is kept of {tool.key} to {asked}; run once without --answers stored")
     if pool is None:
         with closing(AnnotationPool(tool, timeout_s=config.timeout_s, at_once=1)) as pool:
             return execute(tool, distinct, config, known, pool=pool, tally=tally)
@@ -105,14 +98,6 @@ def _answers(pool: AnnotationPool, questions: Sequence[tuple[str, str]]) -> list
     finally:
         pool.forget(asker)
     return [answers[index] for index in range(len(questions))]
-
-
-def _not_cached(tool: Tool, unknown: list[tuple[str, str]]) -> str:
-    input_, context = unknown[0]
-    said = input_ if len(input_) <= _SHOWN_CHARS else input_[:_SHOWN_CHARS] + "..."
-    where = f" (context {context!r})" if context else ""
-    more = f", and to {len(unknown) - 1} more of this shard" if len(unknown) > 1 else ""
-    return f"offline: no answer is kept of {tool.key} to {said!r}{where}{more}; run once without --answers stored"
 
 
 def _record(tool: str, input_: str, context: str, result: ToolResult, max_chars: int) -> Execution:

@@ -1,8 +1,4 @@
-"""The stages of one tool over documents in memory: documents, prefilter results -> sample -> execute -> score.
-
-A build runs the same stages shard by shard and keeps what each returns. Which calls survive is decided in `assemble`,
-over all tools together.
-"""
+"""The stages of one tool over documents in memory: documents, prefilter results -> sample -> execute -> score."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -50,8 +46,7 @@ def run_stages(
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
     sampled = sample_all(lm, prompt, tool, documents, sampling, on_progress)
     draws = [call for one in sampled for call in one.calls]
-    pool = AnnotationPool(tool, timeout_s=execution.timeout_s, at_once=tool_workers)
-    with closing(pool):
+    with closing(AnnotationPool(tool, timeout_s=execution.timeout_s, at_once=tool_workers)) as pool:
         answers = execute(tool, questions(draws, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
@@ -91,7 +86,6 @@ def answered_calls(
     draws: Iterable[DrawnCall], contexts: Mapping[str, str], executions: Mapping[Question, Execution]
 ) -> Iterator[tuple[DrawnCall, str]]:
     for call in draws:
-        if call.outcome == "ok":
-            execution = executions.get((call.input, contexts[call.doc_id]))
-            if execution is not None and execution.response:
-                yield call, execution.response
+        execution = executions.get((call.input, contexts[call.doc_id])) if call.outcome == "ok" else None
+        if execution is not None and execution.response:
+            yield call, execution.response

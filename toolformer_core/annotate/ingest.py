@@ -1,8 +1,6 @@
 """Ingest: turns a corpus (a file or a folder of files) into a stream of documents and rejected rows.
 
-`readers.files` says which files are read and how, `readers.columns` which column is what. A folder is read in the first
-of these groups that it holds a file of, anywhere below it: JSON, Parquet, Arrow; WARC, WET, dumps; CSV, TSV; plain
-text. `other_files` are those left out: a licence, a list of URLs or a readme beside data does not become a document.
+`readers.files` says which files are read and how, `readers.columns` which column is what.
 
     | reason         | a row is rejected because (blank, broken_json, not_an_object, empty_text: as they say) |
     |----------------|----------------------------------------------------------------------------------------|
@@ -17,12 +15,12 @@ text. `other_files` are those left out: a licence, a list of URLs or a readme be
     | not_a_dump     | the .xml file is no dump: one row for the whole file                                   |
 
 Pages of the web and of Wikipedia have further reasons; they stand in `readers.warc` and `toolformer_core.mediawiki`.
-Rows are counted from 1, including blank lines. Memory is constant except for at most 43 bytes per document, used
-to find duplicates. Texts never change.
+Rows are counted from 1, including blank lines. Memory is constant but for 43 bytes a document. Texts never change.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -40,10 +38,10 @@ _PEEK = 1_000  # a column named by the user must occur in this many first rows
 
 
 def corpus_files(path: str | Path) -> list[Path]:
-    """Return the files of a corpus, sorted; a folder is searched recursively without hidden files and other formats.
+    """Return the files of a corpus, sorted; of a folder all below it of the first group of formats that it holds.
 
-    Links are followed; a file that several names reach counts once. A CorpusError if there is no file or folder, it
-    holds no file of a known format, or all files are empty.
+    Hidden files are left out, links followed; a file that several names reach counts once. A CorpusError if there is no
+    file or folder, it holds no file of a known format, or all files are empty.
     """
     path = Path(path)
     if path.is_file():
@@ -85,16 +83,13 @@ def _entries_below(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _of_first_group(files: list[Path]) -> list[Path]:
-    ranks = [rank(form) if (form := format_of(file)) else 0 for file in files]  # a data set may name its files freely
+    ranks = list(map(rank, files))
     return [file for file, number in zip(files, ranks, strict=True) if number == min(ranks)]
 
 
 def other_files(path: str | Path) -> list[Path]:
     """Return what else a corpus folder holds, sorted: files of other formats, and links, pipes, devices and sockets."""
-    folder = Path(path)
-    if not folder.is_dir():
-        return []
-    known, others = _entries_below(folder)
+    known, others = _entries_below(Path(path)) if Path(path).is_dir() else ([], [])
     return sorted({*others, *known} - set(_of_first_group(known)))
 
 
@@ -120,7 +115,7 @@ def read_corpus(path: str | Path, config: IngestConfig) -> Iterator[Document | R
     root = Path(path)
     files = corpus_files(root)
     check_packages(files)
-    _check_columns(files, config, [config.text_column, config.url_column, config.date_column])
+    _check_columns(files, config)
     return read_part(root, CorpusPart(tuple(files)), config)
 
 
@@ -128,8 +123,8 @@ def _line_bytes(config: IngestConfig) -> int:
     return 12 * config.max_chars + (1 << 20)  # at most 12 bytes per character in JSON, plus other columns
 
 
-def _check_columns(files: Iterable[Path], config: IngestConfig, names: list[str | None]) -> None:
-    missing = [name for name in names if name]
+def _check_columns(files: Iterable[Path], config: IngestConfig) -> None:
+    missing = [name for name in (config.text_column, config.url_column, config.date_column) if name]
     valid: set[str] = set()
     rows = (row for file in files for row in rows_of(file, _line_bytes(config)))
     values = (row.value for row in rows if isinstance(row, RawRow) and isinstance(row.value, dict))
@@ -163,9 +158,7 @@ def read_part(root: Path, part: CorpusPart, config: IngestConfig) -> Iterator[Do
 
 
 def _document(source: str, row: RawRow, columns: ColumnNames, max_chars: int) -> Document | Rejection:
-    def reject(reason: str, detail: str) -> Rejection:
-        return _rejection(source, row, reason, detail)
-
+    reject = partial(_rejection, source, row)
     if not isinstance(row.value, dict):
         return reject("not_an_object", f"a JSON {type(row.value).__name__}; each row must be one object")
     text = next((v for name in columns.text if isinstance(v := value_at(row.value, name), str | bytes)), None)

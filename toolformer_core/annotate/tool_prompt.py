@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from toolformer_core.config import TOOL_NAMES
-from toolformer_core.prompts.load import chain_prompt_path, load_prompt, prompt_from_text, prompt_path, read_prompt
+from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from toolformer_core.records import Prompt
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
+
+_CHAIN = ".chain.txt"
 
 
 def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
@@ -14,16 +16,13 @@ def prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
 
     A PromptError if there is none, it cannot be read, or its demonstrations do not call the tool.
     """
-    if tool.key in TOOL_NAMES:
+    if tool.key in TOOL_NAMES or (folder is not None and (folder / f"{tool.key}.txt").is_file()):
         return load_prompt(tool.key, folder)
-    if folder is not None and (path := prompt_path(tool.key, folder)).is_file():
-        return read_prompt(tool.key, path)
     return prompt_from_text(tool.key, declaration_of(tool).check_prompt(tool.name), f"the prompt of {tool.name}")
 
 
 def chain_prompt_for(tool: Tool, folder: Path | None = None) -> Prompt:
     """Return the prompt for calls after other calls, `<tool>.chain.txt`, else the tool's other one (`prompt_for`)."""
-    shipped = folder is None and tool.key in TOOL_NAMES
-    if shipped or (folder is not None and chain_prompt_path(tool.key, folder).is_file()):
-        return read_prompt(tool.key, chain_prompt_path(tool.key, folder))
+    if tool.key in TOOL_NAMES if folder is None else (folder / f"{tool.key}{_CHAIN}").is_file():
+        return load_prompt(tool.key, folder, _CHAIN)
     return prompt_for(tool, folder)

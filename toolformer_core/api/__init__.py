@@ -2,6 +2,7 @@
 
 `functions` and `grounding` hold what a user calls, `inputs` checks what they give, `annotation` is what they get.
 """
+# ruff: noqa: F401  # `toolformer_core` offers these names, and has their list
 
 from toolformer_core.api.annotation import Annotation, CandidateCall, ToolOutcome, UnansweredCall
 from toolformer_core.api.functions import annotate_texts, generate
@@ -13,29 +14,3 @@ from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import Tool, ToolLimits
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.python_tool import tool
-
-__all__ = [
-    "Annotation",
-    "CandidateCall",
-    "Generation",
-    "GenerationSettings",
-    "GroundedAnswer",
-    "GroundedQuery",
-    "RankedTool",
-    "Tool",
-    "ToolFailure",
-    "ToolLimits",
-    "ToolOutcome",
-    "ToolResponse",
-    "ToolSettings",
-    "ToolformerError",
-    "UnansweredCall",
-    "annotate_texts",
-    "answer",
-    "build_tools",
-    "generate",
-    "ground",
-    "ground_all",
-    "load_model",
-    "tool",
-]

@@ -13,8 +13,6 @@ from toolformer_core.records import Document, Execution, PrefilterResult, Scored
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import repeating_tools
 
-__all__ = ["FILTERED_OUT", "Annotation", "CandidateCall", "ToolOutcome", "UnansweredCall", "annotations_of"]
-
 FILTERED_OUT = "filtered_out"
 _OF_SCORED = "tool input response position count log_p loss_plain loss_call loss_response gain".split()
 
@@ -104,9 +102,8 @@ def annotations_of(
         results_by_tool = {key: (prefiltered[key][doc_id], sampled[key].get(doc_id)) for key in tools}
         unanswered = [
             call
-            for key, (prefilter_result, sampled_document) in results_by_tool.items()
-            if sampled_document is not None
-            for call in _unanswered(sampled_document, prefilter_result.context, runs[key].executions)
+            for key, (result, of_document) in results_by_tool.items()
+            for call in _unanswered(of_document, result.context, runs[key].executions)
         ]
         annotated, calls = _calls(document, calls_and_reasons.get(doc_id, []), tools, tau_f)
         out[doc_id] = Annotation(
@@ -144,10 +141,10 @@ def _calls(
 
 
 def _unanswered(
-    sampled: SampledDocument, context: str, executions: Mapping[tuple[str, str], Execution]
+    sampled: SampledDocument | None, context: str, executions: Mapping[tuple[str, str], Execution]
 ) -> Iterator[UnansweredCall]:
     counts: Counter[tuple[int, str]] = Counter()
-    for call in sampled.calls:
+    for call in sampled.calls if sampled else ():
         if call.outcome == "ok" and executions[call.input, context].failure:
             counts[call.position, call.input] += call.count
     for (position, input_), count in counts.items():
@@ -156,7 +153,5 @@ def _unanswered(
 
 
 def _outcome(key: str, result: PrefilterResult, sampled: SampledDocument | None) -> ToolOutcome:
-    draws: Counter[str] = Counter()
-    for call in sampled.calls if sampled else ():
-        draws[call.outcome] += call.count
+    draws = Counter(call.outcome for call in (sampled.calls if sampled else ()) for _ in range(call.count))
     return ToolOutcome(key, sampled.outcome if sampled else FILTERED_OUT, result.reason, dict(draws))

@@ -26,8 +26,6 @@ from toolformer_core.tools.declaration import declaration_of
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = ["annotate_texts", "generate"]
-
 _NOT_FILTERED = "not_filtered"
 
 
@@ -93,10 +91,9 @@ def annotate_texts(
     documents = documents_of(texts, urls)
     tool_prompts = prompts_of(by_key, prompts)
     thresholds = thresholds_of(by_key, tau_f)
-    named = {"tau_s": tau_s, "top_k": top_k, "draws": draws}
+    named = {"tau_s": tau_s, "top_k": top_k, "draws": draws, "seed": seed, "draw_form": draw_form}
     given = {name: value for name, value in named.items() if value is not None}
-    settings = {key: {**declaration_of(tool).sampling(), **given} for key, tool in by_key.items()}
-    sampling = {key: SampleConfig.for_tool(key, **of, seed=seed, draw_form=draw_form) for key, of in settings.items()}
+    sampling = {key: SampleConfig.for_tool(key, **declaration_of(t).sampling() | given) for key, t in by_key.items()}
     execution = ExecuteConfig(timeout_s=tool_timeout_s)
     if tool_workers < 1:
         raise UsageError(f"tool_workers must be at least 1, got {tool_workers}")

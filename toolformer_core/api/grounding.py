@@ -30,17 +30,6 @@ from toolformer_core.tools.base import Tool
 if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
 
-__all__ = [
-    "GroundedAnswer",
-    "GroundedQuery",
-    "GroundingOptions",
-    "RankedTool",
-    "answer",
-    "ground",
-    "ground_all",
-    "ranked",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RankedTool:
@@ -176,15 +165,8 @@ def _reason(tools: Sequence[RankedTool], choice: str | None, weights: Weights) -
     second = tools[1]
     semantic = weights.gamma * (best.semantic - second.semantic)
     pattern = (1 - weights.gamma) * (best.pattern - second.pattern)
-    parts = [
-        f"{'fits' if semantic > 0 else 'does not fit'} the query better ({semantic:+.3f})",
-        f"its response is {'more' if pattern > 0 else 'not more'} like the preliminary answer ({pattern:+.3f})",
-    ]
-    if pattern > semantic:
-        parts.reverse()
-    joint = "and" if (semantic > 0) == (pattern > 0) else "though"
-    said = f" {joint} ".join(parts)
-    return f"{choice} is {best.total - second.total:.3f} ahead of {second.tool}: {said}"
+    of_which = f"{semantic:+.3f} for how it fits the query, {pattern:+.3f} for how its response is like the answer"
+    return f"{choice} is {best.total - second.total:.3f} ahead of {second.tool}: {of_which}"
 
 
 def _prepared(

@@ -22,19 +22,17 @@ def check_loaded(model: object) -> None:
 
 
 def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
-    """Return the tools by key, in the order given: names (see `build_tools`, one that is given twice counts once; one
+    """Return the tools by key, in the order given: names, or objects, functions decorated with `tool` among them.
 
-    may stand by itself), or objects, functions decorated with `tool` among them.
-
-    A UsageError if something is no tool, two tools have one key or one name, or what a tool needs is not there.
+    A name may stand by itself; one that is given twice counts once. A UsageError if something is no tool, two tools
+    have one key or one name, or what a tool needs is not there.
     """
     out: dict[str, Tool] = {}
-    named: set[str] = set()
-    for i, tool in enumerate([tools] if isinstance(tools, str) else tools):
+    given = [tools] if isinstance(tools, str) else list(tools)
+    for i, tool in enumerate(given):
         if isinstance(tool, str):
-            if tool.strip().lower() in named:
+            if tool in given[:i]:
                 continue
-            named.add(tool.strip().lower())
             (tool,) = build_tools([tool]).values()
         _check_tool(tool, f"tools[{i}]")
         if tool.key in out:

@@ -8,23 +8,18 @@
     tool        529                                  the response, as the tool gave it
     assistant   529 remain.                          the text after the call, without the space at its beginning
 
-With several calls, the text between two of them is the content of the assistant's turn that holds the second call. The
-calls of a chain follow each other: the content between them is empty.
-
+With several calls, the text between two of them is the content of the assistant's turn that holds the second call.
 Chat templates and servers trim what a turn begins with. So the text after a call must begin with exactly one space: it
-is dropped, and `restore` puts it back. An example in which it does not is left out:
+is dropped, and `restore` puts it back. Between two calls nothing at all may stand. An example is left out, as
 
-    | reason  | left out because                                                                              |
-    |---------|-----------------------------------------------------------------------------------------------|
-    | plain   | there is no call                                                                              |
-    | start   | nothing but white space stands before the first call: there is nothing to continue            |
-    | end     | nothing but white space stands after the last call: the assistant would end without a word    |
-    | newline | the text after a call begins on a new line                                                    |
-    | spaces  | it begins with several spaces, or with white space of another kind                             |
-    | glued   | it begins without a space: within a word, before a punctuation mark, at the start of a line.   |
-    |         | Between two calls nothing at all may stand                                                     |
-
-The first reason that holds counts, call by call.
+    | reason  | because                                                           |
+    |---------|-------------------------------------------------------------------|
+    | plain   | there is no call                                                  |
+    | start   | nothing but white space stands before the first call              |
+    | end     | nothing but white space stands after the last call                |
+    | newline | the text after a call begins on a new line                        |
+    | spaces  | it begins with several spaces, or white space of another kind     |
+    | glued   | it begins without a space                                         |
 """
 
 from dataclasses import dataclass
@@ -32,18 +27,6 @@ from typing import Literal
 
 from toolformer_core.export.pieces import written_calls
 from toolformer_core.records import Call, Example
-
-__all__ = [
-    "DEFAULT_REQUESTS",
-    "NEXT_REQUEST",
-    "REASONS",
-    "REQUEST",
-    "Conversation",
-    "LeftOut",
-    "Requests",
-    "Turn",
-    "conversation_of",
-]
 
 REQUEST = "Continue this text. Call a tool where its answer helps to write what comes next."
 NEXT_REQUEST = "Go on."

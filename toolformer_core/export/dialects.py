@@ -6,9 +6,8 @@
     text       {"text": "..."}: the openai messages, rendered with a tokenizer's chat template
 
 `tools` is always a JSON string: Arrow, into which `datasets` reads rows, gives all structs the keys of all others.
-Whether a template takes arguments as a dict or as a JSON string is a matter of the template; `check_template` renders a
-conversation to see. Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all
-calls as the text has them: from arguments alone neither spaces nor quotes can be inferred.
+Where a tool's calls give arguments, `inputs` of openai and sharegpt rows has the inputs of all calls as the text has
+them: from arguments alone neither spaces nor quotes can be inferred.
 """
 
 import json
@@ -19,8 +18,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.export.conversation import DEFAULT_REQUESTS, Conversation, Requests, Turn
 from toolformer_core.export.schemas import ToolSchema
 from toolformer_core.records import Call
-
-__all__ = ["Arguments", "check_template", "openai_row", "rendered", "sharegpt_row", "special_tokens_in"]
 
 Arguments = Literal["dict", "json"]
 
@@ -124,9 +121,8 @@ def check_template(tokenizer: Any, arguments: Arguments) -> None:
         "the text beside a call": "quail between",
         "the text after the calls": "quail end",
     }
-    if missing := [what for what, words in parts.items() if words not in text]:
-        listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-        raise UsageError(f"the chat template leaves out {listed}: name a tokenizer whose template has tools")
+    if missing := ", ".join(what for what, words in parts.items() if words not in text):
+        raise UsageError(f"the chat template leaves out {missing}: name a tokenizer whose template has tools")
     if '\\"quailinput' in text:
         raise UsageError("the chat template writes arguments as a string within a string: export with --arguments dict")
 

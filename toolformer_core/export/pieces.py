@@ -6,12 +6,9 @@
     call      `]`
     text      ` 529 remain.`
 
-A *response* is the characters from after ` -> ` up to before `]`. All else is trained: the text, the call with its
-arrow, and the `]`, which is the same after every response. A model that is trained on responses learns to guess what it
-should look up.
-
-`segment_row` is the form that axolotl reads with `type: input_output`. Its tokens may merge " [" with the tool's name,
-and at the borders of a response they are others than those that decoding writes. `tokens` has those.
+A *response* is the characters from after ` -> ` up to before `]`; all else is trained. `segment_row` is the form that
+axolotl reads with `type: input_output`. Its tokens may merge " [" with the tool's name, and at the borders of a
+response they are others than those that decoding writes. `tokens` has those.
 """
 
 from dataclasses import dataclass
@@ -21,8 +18,6 @@ from typing import Any, Literal
 from toolformer_core.errors import CallSyntaxError
 from toolformer_core.records import Call, Example, InsertedCall
 from toolformer_core.syntax import CLOSE, OPEN, linearize
-
-__all__ = ["Piece", "WrittenCall", "pieces_of", "response_spans", "segment_row", "written_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +54,6 @@ def written_calls(example: Example) -> list[WrittenCall]:
     if any(before.end > call.start for before, call in pairwise(calls)):
         raise CallSyntaxError(f"calls of document {example.doc_id} overlap")
     return [_written(example, call) for call in calls]
-
-
-def response_spans(example: Example) -> list[tuple[int, int]]:
-    """Return the characters [start, end) of x* that are responses, in text order; see `written_calls`."""
-    return [(call.response_start, call.response_end) for call in written_calls(example)]
 
 
 def _written(example: Example, inserted: InsertedCall) -> WrittenCall:

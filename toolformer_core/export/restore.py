@@ -1,11 +1,6 @@
 """x* back from a row, byte for byte.
 
-    jsonl      as it stands; `syntax.strip` with the spans of the calls gives x
-    segments   one after the other
-    openai, sharegpt   the turns without the requests, each call written again, a space before the text after it; its
-                       input is the one of `inputs`, where the row has them, else its one argument
-
-A rendered text and token rows promise nothing: templates trim, and tokenizers normalise.
+Of a rendered text and of token rows it is not promised: templates trim, and tokenizers normalise.
 """
 
 import json
@@ -16,8 +11,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.export.conversation import DEFAULT_REQUESTS, Requests
 from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
-
-__all__ = ["restore"]
 
 _Turn = tuple[str, str, dict[str, Any] | None]  # who speaks, what, and the function that is called
 

@@ -11,8 +11,6 @@ from toolformer_core.tools.arguments.form import ArgumentForm
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.declaration import declaration_of
 
-__all__ = ["ARGUMENT", "ToolSchema", "schema_of"]
-
 ARGUMENT = "input"
 
 

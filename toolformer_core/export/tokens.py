@@ -1,25 +1,17 @@
 """Examples as token rows: `input_ids`, `attention_mask` and `labels`, for trainers that take tokens as they are.
 
-x* is tokenized as in finetuning and as decoding writes it (`syntax.call_pieces`). In front stands the token that starts
-every sequence, after it the token that ends one, and no other special token. The label of a token is its id, or -100,
-which losses pass over:
-
-    - for a token that shares a character with a response, also if it holds other characters: a merged `529]`, or the
-      space of ` 529`, which is no part of the response
-    - for the first token of a row, which nothing predicts
-
-Rows are as long as their texts.
+x* is tokenized as in finetuning and as decoding writes it (`syntax.call_pieces`), between the tokens that start and end
+a sequence. The label of a token is its id, or -100, which losses pass over: for a token that shares a character with a
+response, also if it holds other characters (a merged `529]`), and for the first of a row, which nothing predicts.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_core.export.pieces import response_spans
+from toolformer_core.export.pieces import written_calls
 from toolformer_core.lm.tokens import Tokens, tokenize
 from toolformer_core.records import Example
-
-__all__ = ["NOT_TRAINED", "TokenRow", "token_rows"]
 
 NOT_TRAINED = -100  # the label that PyTorch's cross-entropy and all trainers pass over
 
@@ -52,7 +44,8 @@ def _row(tokenizer: Any, example: Example, tokens: Tokens, start: int | None, en
     ids = [int(token) for token in tokens.ids]
     size = len(example.text)
     texts = [example.text[at:until] for at, until in zip(tokens.cuts.tolist(), tokens.ends(size).tolist(), strict=True)]
-    masked = tokens.touching(response_spans(example), size)
+    responses = [(call.response_start, call.response_end) for call in written_calls(example)]
+    masked = tokens.touching(responses, size)
     labels = [NOT_TRAINED if mask else token for token, mask in zip(ids, masked, strict=True)]
     before, after = ([] if token is None else [token] for token in (start, end))
     special = [str(tokenizer.decode([token])) for token in (*before, *after)]

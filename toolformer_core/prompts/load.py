@@ -1,8 +1,7 @@
 """Reads the annotation prompts: one text file per tool, with one `{text}` where the document is inserted.
 
-Nothing else in the file is special, so demonstrations may hold braces, brackets and quotes. In `<tool>.chain.txt` the
-tool's calls go on from other calls and their responses (`annotate.chains`). The prompts beside this module are the
-defaults; a user's folder replaces all of them.
+Nothing else in the file is special. In `<tool>.chain.txt` the tool's calls go on from other calls and their responses.
+The prompts beside this module are the defaults; a user's folder replaces all of them.
 """
 
 from pathlib import Path
@@ -15,21 +14,9 @@ PLACEHOLDER = "{text}"
 _SHIPPED = Path(__file__).resolve().parent
 
 
-def load_prompt(tool_key: str, folder: Path | None = None) -> Prompt:
-    """Return the prompt of a tool of the paper, from a user's folder, or the shipped one; raises a PromptError."""
-    return read_prompt(tool_key, prompt_path(tool_key, folder))
-
-
-def prompt_path(tool_key: str, folder: Path | None = None) -> Path:
-    return (_SHIPPED if folder is None else folder) / f"{tool_key}.txt"
-
-
-def chain_prompt_path(tool_key: str, folder: Path | None = None) -> Path:
-    return prompt_path(f"{tool_key}.chain", folder)
-
-
-def read_prompt(tool_key: str, path: Path) -> Prompt:
-    """Return the prompt in a file; raises as `load_prompt`."""
+def load_prompt(tool_key: str, folder: Path | None = None, suffix: str = ".txt") -> Prompt:
+    """Return the prompt `<tool><suffix>` of a user's folder, or the shipped one; raises a PromptError."""
+    path = (_SHIPPED if folder is None else folder) / f"{tool_key}{suffix}"
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as exc:

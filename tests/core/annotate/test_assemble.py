@@ -18,13 +18,9 @@ def test_the_calls_of_a_chain_stand_one_behind_another():
         preceding_calls=(AnsweredCall("qa", "Since when?", "1820"),),
     )
     example = assemble(document, [chain])
-    assert example is not None
     assert example.text == "It came in [QA(Since when?) -> 1820] [Calculator(1820 + 45) -> 1865] 1865."
-    assert [(call.tool, call.position, call.gain) for call in example.calls] == [
-        ("qa", 10, pytest.approx(0.6)),
-        ("calculator", 10, pytest.approx(0.6)),
-    ]
-    assert strip(example.text, [(call.start, call.end) for call in example.calls]) == document.text
+    assert [(call.tool, call.position) for call in example.calls] == [("qa", 10), ("calculator", 10)]
+    assert [call.gain for call in example.calls] == pytest.approx([0.6, 0.6])
 
 
 def test_an_example_of_two_calls_by_hand():
@@ -32,12 +28,10 @@ def test_an_example_of_two_calls_by_hand():
     year = a_scored(document.doc_id, "calculator", 2, "2021 - 1994", "27", gain=1.25)
     today = a_scored(document.doc_id, "calendar", 15, "", "Today is Friday.", gain=2.0)
     example = assemble(document, [today, year])
-    assert example is not None
-    assert example.text == ("so [Calculator(2021 - 1994) -> 27] 27 years, on [Calendar() -> Today is Friday.] Friday")
+    assert example.text == "so [Calculator(2021 - 1994) -> 27] 27 years, on [Calendar() -> Today is Friday.] Friday"
     first, second = example.calls
     assert (first.tool, first.position, first.start, first.end, first.gain) == ("calculator", 2, 2, 34, 1.25)
     assert example.text[second.start : second.end] == " [Calendar() -> Today is Friday.]"
-    assert strip(example.text, [(c.start, c.end) for c in example.calls]) == document.text
 
 
 def test_a_users_tool_stands_by_its_given_name_or_its_key():
@@ -47,10 +41,8 @@ def test_a_users_tool_stands_by_its_given_name_or_its_key():
     assert assemble(document, [call], {"stocks": "Stocks"}).text == "x [Stocks(ACME) -> 3] y"
 
 
-def test_calls_of_other_documents_and_shared_positions_are_refused():
+def test_shared_positions_are_refused():
     document = a_document()
-    with pytest.raises(ValueError, match="a call of document elsewhere"):
-        assemble(document, [a_scored("elsewhere")])
     with pytest.raises(ValueError, match="share a position"):
         assemble(document, [a_scored(document.doc_id), a_scored(document.doc_id, "qa")])
 

@@ -29,13 +29,9 @@ QA = ("qa", "Since when?", "1820")
 @pytest.mark.parametrize(
     ("tool", "gain", "tau_f", "reason"),
     [
-        ("qa", 1.0, {}, ""),  # kept iff gain >= tau_f: equality keeps
-        ("qa", 0.999, {}, "below_threshold"),
-        ("calculator", 0.5, {}, ""),
-        ("mt", 0.5, {}, ""),
-        ("mt", 0.49, {}, "below_threshold"),
-        ("qa", 0.5, {"qa": 0.5}, ""),
-        ("calculator", 1.9, {"calculator": 2.0}, "below_threshold"),
+        *(("qa", 1.0, {}, ""), ("qa", 0.999, {}, "below_threshold")),  # kept iff gain >= tau_f: equality keeps
+        *(("calculator", 0.5, {}, ""), ("mt", 0.5, {}, ""), ("mt", 0.49, {}, "below_threshold")),
+        *(("qa", 0.5, {"qa": 0.5}, ""), ("calculator", 1.9, {"calculator": 2.0}, "below_threshold")),
         ("the_users_own", 0.9, {}, "below_threshold"),
     ],
 )
@@ -64,9 +60,8 @@ def test_a_chain_must_beat_all_that_it_begins_with():
 def test_where_a_call_and_a_chain_pass_the_longest_chain_stays():
     single, chain = a_scored(gain=5.0), a_chain(QA, gain=0.6)
     longest = a_chain(QA, ("mt", "drei", "three"), gain=0.5)
-    kept, dropped = survivors([single, chain, longest])
-    assert kept == [longest]
-    assert dropped == [(single, "shorter_chain"), (chain, "shorter_chain")]
+    shorter = [(single, "shorter_chain"), (chain, "shorter_chain")]
+    assert survivors([single, chain, longest]) == ([longest], shorter)
     kept, dropped = survivors([single, chain, dataclasses.replace(longest, loss_shorter=1.0)])  # which gains nothing
     assert kept == [chain]
     assert [reason for _, reason in dropped] == ["shorter_chain", "below_threshold"]

@@ -23,11 +23,8 @@ CALLS = [
 
 
 def written(path: Path, *rows: Any) -> Path:
-    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text, encoding="utf-8")
+    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 

@@ -10,7 +10,6 @@ from tests.support.scripted_lm import ScriptedLM
 from toolformer_core.annotate.chains import REPEATED, TOO_LONG, extend, left_to_gain, starts_of
 from toolformer_core.annotate.score import score
 from toolformer_core.config import SampleConfig, ScoreConfig
-from toolformer_core.lm.base import ScoreRequest
 from toolformer_core.records import AnsweredCall, DrawnCall, ScoredCall
 
 TEXT = "The bridge came 45 years later, in 1865."
@@ -87,27 +86,17 @@ def test_four_losses_of_a_chain_worked_by_hand() -> None:
     (call,) = drawn(["Calculator(1820 + 45)]"])
     lm = ScriptedLM(log_probs=lambda asked: [told[asked.prefix]])
     (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(call, "1865")], ScoreConfig(), None, NAMES)
-    assert scored.loss_plain == pytest.approx(3.0)
-    assert scored.loss_shorter == pytest.approx(2.0)
-    assert scored.loss_call == pytest.approx(2.5)
-    assert scored.loss_response == pytest.approx(0.1)
-    assert scored.gain == pytest.approx(2.0 - 0.1)
     assert scored.preceding_calls == (LINK,)
+    losses = (scored.loss_plain, scored.loss_shorter, scored.loss_call, scored.loss_response)
+    assert (*losses, scored.gain) == pytest.approx((3.0, 2.0, 2.5, 0.1, 2.0 - 0.1))
 
 
 def test_a_chain_is_not_scored_to_the_end_where_the_first_call_alone_does_as_well() -> None:
-    asked: list[str] = []
-
-    def log_probs(request: ScoreRequest) -> list[float]:
-        asked.append(request.prefix)
-        return {"": [-9.0], FIRST: [-0.3], FIRST + SECOND: [-0.6]}[request.prefix]  # the chain makes it worse
-
+    told = {"": -9.0, FIRST: -0.3, FIRST + SECOND: -0.6}  # the chain makes it worse; no other prefix may be asked
     (call,) = drawn(["Calculator(1820 + 45)]"])
-    lm = ScriptedLM(log_probs=log_probs)
+    lm = ScriptedLM(log_probs=lambda asked: [told[asked.prefix]])
     (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(call, "1865")], ScoreConfig(), None, NAMES)
-    assert sorted(asked) == sorted(["", FIRST, FIRST + SECOND])
-    assert scored.loss_call is None
-    assert scored.bound == pytest.approx(0.1 - 0.2)
+    assert (scored.loss_call, scored.bound) == (None, pytest.approx(0.1 - 0.2))
 
 
 def test_the_same_chain_drawn_twice_is_one_and_chains_of_other_beginnings_are_not() -> None:
@@ -123,10 +112,7 @@ def test_what_an_earlier_response_says_was_seen_before() -> None:
     text = "Er sagte: drei. In English three."
     doc = a_document(text)
     call = DrawnCall(doc.doc_id, "mt", text.index(" three"), -1.0, 0, "", "ok", "drei Türme", 1)
+    chain = dataclasses.replace(call, preceding_calls=(AnsweredCall("qa", "What?", "drei Türme"),))
     lm = ScriptedLM(log_probs=lambda request: [-1.0])
-    seen = []
-    for links in ((), (AnsweredCall("qa", "What?", "drei Türme"),)):
-        drawn_call = dataclasses.replace(call, preceding_calls=links)
-        (scored,) = score(lm, "MT", {doc.doc_id: text}, [(drawn_call, "three towers")], ScoreConfig())
-        seen.append(scored.seen_before)
-    assert seen == [False, True]
+    scored = score(lm, "MT", {doc.doc_id: text}, [(call, "towers"), (chain, "towers")], ScoreConfig())
+    assert [one.seen_before for one in scored] == [False, True]

@@ -56,27 +56,24 @@ def test_decoys_are_different_wrong_and_depend_on_no_order(answered, decoys, see
     assert found == DecoyPool(answered[::-1], decoys=decoys, seed=seed).decoys_of(call, response)
 
 
-def test_the_reserve_has_enough_for_each_of_the_papers_tools():
+def test_the_reserve_has_enough_for_each_of_the_papers_tools_and_who_asks_for_none_has_no_pool():
     assert reserve().keys() == TOOL_NAMES.keys()
     assert all(len(set(responses)) >= 8 for responses in reserve().values())
-
-
-def test_a_config_that_asks_for_none_has_no_pool():
     assert DecoyPool.of(ScoreConfig(), "qa", ANSWERED) is None
     assert len(DecoyPool.of(ScoreConfig(decoys=2), "qa", ANSWERED[:1]).decoys_of(CALL, "0")) == 2  # of the reserve
 
 
-@pytest.mark.parametrize("decoys", [-1, 101])
-def test_a_config_out_of_range_is_refused(decoys):
-    with pytest.raises(UsageError):
-        ScoreConfig(decoys=decoys)
+def test_a_config_out_of_range_is_refused():
+    for decoys in (-1, 101):
+        with pytest.raises(UsageError):
+            ScoreConfig(decoys=decoys)
 
 
 TEXT = "one two"
 HERE, ELSEWHERE = a_document(TEXT), a_document("elsewhere")
 
 
-def scored_with(losses, floor=0.0):
+def scored_with(losses):
     """Score a call with response `r` at the last of two words, with the one decoy `other`; losses by prefix."""
     asked = []
 
@@ -88,30 +85,26 @@ def scored_with(losses, floor=0.0):
     items = [(a_drawn(HERE, 4, "i"), "r"), (a_drawn(ELSEWHERE, 0, "i"), "other")]
     decoys = DecoyPool.of(ScoreConfig(decoys=1), "qa", [(call.doc_id, response) for call, response in items])
     texts = {HERE.doc_id: TEXT, ELSEWHERE.doc_id: "elsewhere"}
-    return score(lm, "QA", texts, items[:1], ScoreConfig(floor=floor), decoys)[0], asked
+    return score(lm, "QA", texts, items[:1], ScoreConfig(), decoys)[0], asked
 
 
 PLAIN, BARE, FULL, DECOY = "", " [QA(i) -> ]", " [QA(i) -> r]", " [QA(i) -> other]"
 
 
-def test_a_decoys_gain_is_taken_from_the_same_smaller_loss():
-    call, asked = scored_with({PLAIN: 3.0, BARE: 2.0, FULL: 0.5, DECOY: 1.75})
-    assert call.gain == pytest.approx(2.0 - 0.5)
-    assert call.decoy_gains == pytest.approx((2.0 - 1.75,))
-    assert asked == [PLAIN, FULL, DECOY, BARE]
-
-
-def test_a_call_below_the_floor_is_scored_to_the_end_if_its_decoy_is_not():
-    call, _ = scored_with({PLAIN: 3.0, BARE: 2.0, FULL: 3.5, DECOY: 1.0})  # the call's bound: 3 - 3.5 < 0
-    assert call.loss_call == pytest.approx(2.0)
-    assert call.decoy_gains == pytest.approx((1.0,))
-
-
-def test_where_neither_reaches_the_floor_the_bound_is_stored():
-    call, asked = scored_with({PLAIN: 3.0, FULL: 3.5, DECOY: 3.25})
-    assert (call.loss_call, call.bound) == (None, pytest.approx(-0.5))
-    assert call.decoy_gains == pytest.approx((-0.25,))
-    assert BARE not in asked
+@pytest.mark.parametrize(
+    ("losses", "loss_call", "gain", "decoy_gain"),
+    [
+        ({PLAIN: 3.0, BARE: 2.0, FULL: 0.5, DECOY: 1.75}, 2.0, 2.0 - 0.5, 2.0 - 1.75),
+        # the call's bound is 3 - 3.5 < 0, but the decoy's is not
+        ({PLAIN: 3.0, BARE: 2.0, FULL: 3.5, DECOY: 1.0}, 2.0, 2.0 - 3.5, 2.0 - 1.0),
+        ({PLAIN: 3.0, FULL: 3.5, DECOY: 3.25}, None, 3.0 - 3.5, 3.0 - 3.25),  # neither reaches the floor
+    ],
+)
+def test_a_decoys_gain_is_taken_from_the_same_smaller_loss(losses, loss_call, gain, decoy_gain):
+    call, asked = scored_with(losses)
+    assert call.loss_call == (None if loss_call is None else pytest.approx(loss_call))
+    assert (call.gain, *call.decoy_gains) == pytest.approx((gain, decoy_gain))
+    assert asked == [PLAIN, FULL, DECOY, *([BARE] if BARE in losses else [])]
 
 
 # Per hundred calls and decoys. FDR = (W / 4) / (R / 5):
@@ -125,9 +118,9 @@ CALLS = [0.1, 0.4, 0.5, 0.8, 1.0]
 DECOYS = [-1.0, -0.5, 0.2, 0.45]
 
 
-def gains_of(calls, decoys, times=1, responses=8):
+def gains_of(calls, decoys, times=1):
     calls, decoys = np.sort(np.repeat(calls, times)), np.sort(np.repeat(decoys, times))
-    return GainsOfTool(calls, decoys, with_decoys=len(calls), requested=len(calls), responses=responses)
+    return GainsOfTool(calls, decoys, with_decoys=len(calls), requested=len(calls), responses=8)
 
 
 @pytest.mark.parametrize(
@@ -143,71 +136,46 @@ def test_a_rate_is_at_most_one_and_unknown_where_no_call_passes_or_there_is_no_d
     assert estimate(gains_of([0.0, 1.0], [2.0]), 0.5).rate == 1.0  # 1 / (1/2) = 2
 
 
+MANY = gains_of(CALLS, DECOYS, times=100)
+
+
 @pytest.mark.parametrize(
-    ("promised", "tau_f"),
+    ("gains", "promised", "tau_f", "reason"),
     [
-        (0.7, 0.1),  # it holds everywhere
-        (0.5, 0.4),  # broken at 0.2, and the next call gains 0.4
-        (0.42, 0.4),  # 0.41666... at 0.45 is within it
-        (0.4, 0.5),  # ... and here is not, though the rate at 0.4 would be
-        (0.05, 0.5),
+        (MANY, 0.7, 0.1, ""),  # it holds everywhere
+        (MANY, 0.5, 0.4, ""),  # broken at 0.2, and the next call gains 0.4
+        (MANY, 0.42, 0.4, ""),  # 0.41666... at 0.45 is within it
+        (MANY, 0.4, 0.5, ""),  # ... and here is not, though the rate at 0.4 would be
+        (MANY, 0.05, 0.5, ""),
+        # few digits: broken at the decoy's 0.41..., kept at the call's 0.4987...: 0.4 does not lie between
+        (gains_of([0.4987654, 0.9], [0.41234, -1.0], times=100), 0.05, 0.49, ""),
+        (gains_of([0.5, 1.0], [1.0, 2.0], times=100), 0.05, 1.1, "none_passes"),
+        # else it is the tool's own, 2: 0.05 of 4 * 14 = 56 decoys are 2.8; of 60 they are 3
+        (gains_of(CALLS, DECOYS, times=14), 0.05, 2.0, "too_few"),
+        (gains_of(CALLS, DECOYS, times=15), 0.05, 0.5, ""),
+        (GainCollector().gains(), 0.05, 2.0, "too_few"),  # no call was scored
+        (replace(MANY, decoys=np.empty(0), with_decoys=0, requested=0), 0.05, 2.0, "no_decoys"),
+        (replace(MANY, responses=7), 0.05, 2.0, "too_alike"),
+        (replace(MANY, with_decoys=200, requested=500), 0.05, 2.0, "too_alike"),
     ],
 )
-def test_the_threshold_worked_by_hand(promised, tau_f):
-    found = find_threshold("qa", gains_of(CALLS, DECOYS, times=100), promised, own=1.0)
-    assert (found.tau_f, found.reason, found.at.tau_f) == (tau_f, "", tau_f)
-    assert found.at.calls == 100 * sum(gain >= tau_f for gain in CALLS)
-    assert found.at.decoys == 100 * sum(gain >= tau_f for gain in DECOYS)
-
-
-def test_the_threshold_has_few_digits():
-    # broken at the decoy's 0.41..., kept at the call's 0.4987...: 0.42 ... 0.49 lie between, and 0.4 does not
-    gains = gains_of([0.4987654, 0.9], [0.41234, -1.0], times=100)
-    assert find_threshold("qa", gains, 0.05, own=1.0).tau_f == 0.49
+def test_the_threshold_worked_by_hand(gains, promised, tau_f, reason):
+    found = find_threshold("qa", gains, promised, own=2.0)
+    assert (found.tau_f, found.reason, found.at.tau_f) == (tau_f, reason, tau_f)
+    assert found.at.calls == sum(gain >= tau_f for gain in gains.calls)
+    assert found.at.decoys == sum(gain >= tau_f for gain in gains.decoys)
 
 
 def test_no_threshold_lies_below_the_floor():
     # without a floor, -0.5 would keep the promise: no decoy passes it
     gains = gains_of([-0.5, 0.3, 0.7], [-1.0], times=100)
-    assert find_threshold("qa", gains, 0.05, own=1.0).tau_f >= 0.0
     assert find_threshold("qa", gains, 0.05, own=1.0).at.calls == 200
     assert find_threshold("qa", gains, 0.05, own=1.0, floor=-1.0).at.calls == 300
 
 
-def test_without_decoys_the_tools_own_threshold_stays():
-    gains = GainsOfTool(np.array([0.1, 0.2]), np.empty(0), with_decoys=0, requested=0, responses=8)
-    found = find_threshold("mt", gains, 0.05, own=0.5)
-    assert (found.tau_f, found.reason) == (0.5, "no_decoys")
-    none = find_threshold("mt", GainCollector().gains(), 0.05, own=0.5)  # no call was scored
-    assert (none.tau_f, none.reason) == (0.5, "too_few")
-
-
-@pytest.mark.parametrize(("times", "reason"), [(14, "too_few"), (15, "")])
-def test_three_decoys_must_be_expected_to_pass_at_the_promised_rate(times, reason):
-    # 0.05 of 4 * 14 = 56 decoys are 2.8; of 60 they are 3
-    found = find_threshold("qa", gains_of(CALLS, DECOYS, times), 0.05, own=1.0)
-    assert found.reason == reason
-    assert found.tau_f == (1.0 if reason else pytest.approx(0.5))
-
-
-def test_responses_that_are_too_much_alike_prove_nothing():
-    few = find_threshold("qa", gains_of(CALLS, DECOYS, 100, responses=7), 0.05, own=1.0)
-    assert (few.tau_f, few.reason) == (1.0, "too_alike")
-    calls, decoys = np.sort(np.repeat(CALLS, 100)), np.sort(np.repeat(DECOYS, 50))
-    most_without = GainsOfTool(calls, decoys, with_decoys=200, requested=500, responses=8)
-    assert find_threshold("qa", most_without, 0.05, own=1.0).reason == "too_alike"
-
-
-def test_where_decoys_pass_as_often_as_calls_none_is_kept():
-    found = find_threshold("qa", gains_of([0.5, 1.0], [1.0, 2.0], times=100), 0.05, own=0.5)
-    assert (found.reason, found.tau_f, found.at.calls) == ("none_passes", 1.1, 0)
-
-
 def test_the_interval_is_wilsons_with_one_decoy_a_call():
     # 25 of 100 pass, as 100 calls with a decoy each: Wilson (0.1755, 0.3430); half of the calls pass, so twice that
-    gains = GainsOfTool(
-        np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [225, 75]), with_decoys=100, requested=100, responses=8
-    )
+    gains = replace(gains_of([0.0, 1.0], [], times=50), decoys=np.repeat([0.0, 1.0], [225, 75]))
     found = estimate(gains, 0.5)
     assert found.rate == pytest.approx(0.5)
     assert (found.low, found.high) == (pytest.approx(0.351, abs=5e-4), pytest.approx(0.686, abs=5e-4))
@@ -235,10 +203,10 @@ def test_the_promise_holds_from_the_threshold_on_and_at_no_lower_call(calls, dec
 
 def test_collected_calls_are_those_that_a_threshold_may_keep():
     calls = [
-        with_decoys(a_scored(tool="mt", gain=0.7, response="a"), (0.1, -0.2)),
-        with_decoys(a_scored(tool="mt", gain=9.0, response="b", seen_after=True), (9.0,)),  # looked ahead
-        with_decoys(a_scored(tool="mt", gain=math.nan, response="c"), (1.0,)),
-        with_decoys(a_scored(tool="mt", gain=0.3, response="a"), ()),  # no other response was found
+        replace(a_scored(tool="mt", gain=0.7, response="a"), decoy_gains=(0.1, -0.2)),
+        replace(a_scored(tool="mt", gain=9.0, response="b", seen_after=True), decoy_gains=(9.0,)),  # looked ahead
+        replace(a_scored(tool="mt", gain=math.nan, response="c"), decoy_gains=(1.0,)),
+        replace(a_scored(tool="mt", gain=0.3, response="a"), decoy_gains=()),  # no other response was found
         a_scored(tool="mt", gain=0.2, response="d"),  # not among those that get decoys
     ]
     collected = GainCollector()
@@ -249,7 +217,3 @@ def test_collected_calls_are_those_that_a_threshold_may_keep():
     assert gains.decoys.tolist() == [-0.2, 0.1]
     assert (gains.requested, gains.with_decoys, gains.responses) == (2, 1, 2)
     assert survivors([calls[1], calls[2]], {"mt": -99.0})[0] == []  # indeed none keeps these two
-
-
-def with_decoys(call, decoy_gains):
-    return replace(call, decoy_gains=decoy_gains)

@@ -158,14 +158,9 @@ def test_an_index_that_leads_out_of_its_dictionary_ends_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["c.arrow", "c.parquet"])
-def test_of_two_columns_of_one_name_the_last_is_read(tmp_path, name):
-    table = pa.Table.from_arrays([pa.array(["first"]), pa.array(["last"])], names=["text", "text"])
-    write(table, tmp_path / name)
+def test_of_two_columns_of_one_name_the_last_is_read_and_a_file_that_cannot_be_opened_is_rejected(tmp_path, name):
+    write(pa.Table.from_arrays([pa.array(["first"]), pa.array(["last"])], names=["text", "text"]), tmp_path / name)
     assert [d.text for d in documents(tmp_path)] == ["last"]
-
-
-@pytest.mark.parametrize("name", ["c.parquet", "c.arrow"])
-def test_a_columnar_file_that_cannot_be_opened_is_one_rejection(tmp_path, name):
     (tmp_path / name).write_bytes(b"PAR1 and no more")
     assert rejected(tmp_path) == [(1, "truncated")]
 
@@ -187,11 +182,9 @@ def test_a_saved_data_set_and_its_splits_are_read(tmp_path, as_stream):
     save_like_datasets(tmp_path / "d" / "train", ["a", "b", "c"], as_stream)
     save_like_datasets(tmp_path / "d" / "test", ["e"], as_stream)
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    rows = [("e", "test", 1), ("a", "train", 1), ("b", "train", 2), ("c", "train", 3)]
     assert [(d.text, d.source, d.line) for d in documents(tmp_path / "d")] == [
-        ("e", "test/data-00000-of-00001.arrow", 1),
-        ("a", "train/data-00000-of-00001.arrow", 1),
-        ("b", "train/data-00000-of-00001.arrow", 2),
-        ("c", "train/data-00000-of-00001.arrow", 3),
+        (text, f"{split}/data-00000-of-00001.arrow", line) for text, split, line in rows
     ]
     assert [d.text for d in documents(tmp_path / "d" / "train")] == ["a", "b", "c"]
 

@@ -103,23 +103,19 @@ def test_several_streams_and_padding_are_read(tmp_path: Path, name: str, suffix:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
-@pytest.mark.parametrize("damage", ["cut", "garbled"])
-def test_a_damaged_file_is_rejected_once_and_what_stands_before_is_kept(tmp_path: Path, suffix: str, damage) -> None:
-    texts = incompressible(4_500)
-    data = COMPRESS[suffix](jsonl(texts))
-    half = len(data) * 2 // 3
-    (tmp_path / f"c.jsonl{suffix}").write_bytes(
-        data[:half] + (b"" if damage == "cut" else b"\xff" * 4096 + data[half:])
-    )
-    (tmp_path / "d.jsonl").write_bytes(jsonl(["the next file"]))
-    *good, bad, last = read(tmp_path)
-    assert (bad.reason, last.text) == ("truncated", "the next file")
-    assert 1_000 < len(good) < 4_500
-    assert [d.text for d in good if isinstance(d, Document)][:1_000] == texts[:1_000]
-    if damage == "cut":
-        assert all(isinstance(d, Document) for d in good)
-        assert [row.line for row in (*good, bad)] == list(range(1, len(good) + 2))
-    assert sum(getattr(row, "reason", "") == "truncated" for row in good) == 0
+@pytest.mark.parametrize(("name", "first"), [("c.jsonl", 1), ("c.json", None), ("c.csv", 2), ("c.wet", None)])
+def test_a_damaged_file_is_rejected_once_and_what_stands_before_is_kept(tmp_path: Path, suffix, name, first) -> None:
+    texts = incompressible(3_000)
+    data = COMPRESS[suffix](FORMATS[name](texts))
+    most = len(data) * 5 // 6
+    for damage in (b"", b"\xff" * 4096 + data[most:]):  # cut, garbled
+        (tmp_path / f"{name}{suffix}").write_bytes(data[:most] + damage)
+        *good, bad = read(tmp_path)
+        assert [d.text for d in good if isinstance(d, Document)][:1_000] == texts[:1_000]
+        assert [bad.reason, *(row.reason for row in good if isinstance(row, Rejection))].count("truncated") == 1
+        if not damage:
+            assert [d.text for d in good] == texts[: len(good)]
+            assert first is None or [row.line for row in (*good, bad)] == list(range(first, first + len(good) + 1))
 
 
 def test_a_dump_that_is_none_is_one_rejected_row(tmp_path: Path) -> None:
@@ -129,63 +125,48 @@ def test_a_dump_that_is_none_is_one_rejected_row(tmp_path: Path) -> None:
     assert [reason for _, reason in rejected(tmp_path)] == ["empty_text", "not_a_dump"]
 
 
-POEM = b"\xef\xbb\xbf\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour"
+TEXTS = {"\ufeff\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour": "\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour"}
+TEXTS |= {"line\r\n": "line", "two ends\n\n": "two ends\n"}
 
 
 def test_a_file_is_a_document_and_loses_only_its_mark_and_last_line_end(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(POEM)
-    (tmp_path / "b.txt").write_bytes(b"line\r\n")
-    (tmp_path / "c.txt").write_bytes(b"two ends\n\n")
-    assert [(d.text, d.source, d.line, d.url) for d in documents(tmp_path)] == [
-        ("\n  One\r\ntwo\r\n \r\n\r\nthree  \nfour", "a.txt", 1, None),
-        ("line", "b.txt", 1, None),
-        ("two ends\n", "c.txt", 1, None),
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number}.txt").write_bytes(text.encode())
+    assert [(d.text, d.source, d.line) for d in documents(tmp_path)] == [
+        (text, f"{number}.txt", 1) for number, text in enumerate(TEXTS.values())
     ]
 
 
 BAD = [(b"", "empty_text"), (b" \n", "empty_text"), (b"caf\xe9", "not_utf8"), ("é".encode("utf-16"), "not_utf8")]
+BAD += [(b"a" * 101, "too_long"), (b"a" * 2_000_000, "too_long")]
 
 
-@pytest.mark.parametrize(("data", "reason"), [*BAD, (b"a" * 101, "too_long"), (b"a" * 2_000_000, "too_long")])
-def test_a_bad_file_is_one_rejected_row(tmp_path: Path, data: bytes, reason: str) -> None:
-    (tmp_path / "a.txt").write_bytes(data)
-    (tmp_path / "b.txt").write_bytes(b"good")
-    bad, good = read(tmp_path, max_chars=100)
-    assert (bad.source, bad.line, bad.reason, good.text) == ("a.txt", 1, reason, "good")
-
-
-@pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
-def test_a_file_cut_short_is_one_rejected_row(tmp_path: Path, suffix: str) -> None:
-    texts = [f"Text {i}, {i * i * 7919 % 100_003}." for i in range(30_000)]
-    data = COMPRESS[suffix]("\n\n".join(texts).encode())
-    (tmp_path / f"a.txt{suffix}").write_bytes(data[: len(data) * 2 // 3])
-    found = read(tmp_path, max_chars=10**7)
-    assert [row.reason for row in found] == ["truncated"]
+def test_a_bad_file_is_one_rejected_row(tmp_path: Path) -> None:
+    for number, (data, _) in enumerate(BAD):
+        (tmp_path / f"{number}.txt").write_bytes(data)
+    cut = COMPRESS[".gz"]("\n".join(incompressible(30)).encode())[:-99]
+    (tmp_path / "cut.txt.gz").write_bytes(cut)
+    assert rejected(tmp_path, max_chars=100) == [(1, reason) for _, reason in (*BAD, (cut, "truncated"))]
 
 
 def test_a_folder_is_read_in_the_first_group_of_formats_that_it_holds(tmp_path: Path) -> None:
     def names(files: list[Path]) -> list[str]:
         return [file.relative_to(tmp_path).as_posix() for file in files]
 
-    (tmp_path / "sub").mkdir()
-    for name, data in [
-        ("README.txt", b"Read me."),
-        ("LICENSE", b"Licence."),
-        ("sub/notes.txt.bz2", COMPRESS[".bz2"](b"Notes.")),
-        (".hidden.txt", b"x"),
-    ]:
-        (tmp_path / name).write_bytes(data)
+    for name in ("README.txt", "LICENSE", "sub/notes.txt.bz2", ".hidden.txt", "_tmp/3.jsonl", "sub/state.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
     assert names(corpus_files(tmp_path)) == ["README.txt", "sub/notes.txt.bz2"]
-    assert names(other_files(tmp_path)) == ["LICENSE"]
+    assert names(other_files(tmp_path)) == ["LICENSE", "sub/state.json"]
 
     (tmp_path / "sub/urls.csv").write_bytes(b"text\nA.\n")
     assert names(corpus_files(tmp_path)) == ["sub/urls.csv"]
-    assert names(other_files(tmp_path)) == ["LICENSE", "README.txt", "sub/notes.txt.bz2"]
 
     (tmp_path / "a.wet").write_bytes(wet(["B."]))
     assert names(corpus_files(tmp_path)) == ["a.wet"]
 
     (tmp_path / "sub/b.jsonl").write_bytes(lines({"text": "C."}))
     assert [d.text for d in documents(tmp_path)] == ["C."]
-    assert names(other_files(tmp_path)) == ["LICENSE", "README.txt", "a.wet", "sub/notes.txt.bz2", "sub/urls.csv"]
+    others = ["LICENSE", "README.txt", "a.wet", "sub/notes.txt.bz2", "sub/state.json", "sub/urls.csv"]
+    assert names(other_files(tmp_path)) == others
     assert [d.text for d in documents(tmp_path / "a.wet")] == ["B."]  # by its name it is read all the same

@@ -32,10 +32,8 @@ def test_what_is_masked(text: str, stars: list[int]) -> None:
 
 
 def test_kinds_are_told_apart() -> None:
-    assert kinds_in("jo@ex.org") == [E_MAIL]
-    assert kinds_in("+44 20 7946 0958") == [TELEPHONE]
-    assert kinds_in("jo@ex.org, +44 20 7946 0958") == [E_MAIL, TELEPHONE]
-    assert kinds_in("Nobody.") == []
+    kinds = {"jo@ex.org": [E_MAIL], "+44 20 7946 0958": [TELEPHONE], "jo@ex.org, +44 20 7946 0958": [E_MAIL, TELEPHONE]}
+    assert {text: kinds_in(text) for text in kinds} == kinds
 
 
 _PIECES = ["a", "ab", "@", ".", "-", "+", "(", ")", " ", "0", "1", "12", "555", "0104", "*", "x@y.de", "(555) 010-4477",
@@ -47,8 +45,6 @@ _PIECES = ["a", "ab", "@", ".", "-", "+", "(", ")", " ", "0", "1", "12", "555", 
 @example("@020 7946 0958-x@foo.de")
 def test_nothing_is_left_and_all_else_stays(text: str) -> None:
     out = masked(text)
-    assert len(out) == len(text)
     assert all(one in (other, "*") for one, other in zip(out, text, strict=True))
-    assert kinds_in(out) == []
-    assert masked(out) == out
+    assert (kinds_in(out), masked(out)) == ([], out)
     assert (out == text) == (not kinds_in(text))

@@ -24,9 +24,9 @@ def run(lm, documents, **config):
     return sample(lm, a_prompt(), "Calculator", pairs, SampleConfig(**given_))
 
 
-def scripted(places, draws=None, text=TEXT, **how):
+def scripted(places, draws=None, text=TEXT, kind=ScriptedLM):
     told = {("calculator", text, p): (draws or {}).get(p, [GOOD] * 9) for p in places}
-    return ScriptedLM({("calculator", text): places}, told, **how)
+    return kind({("calculator", text): places}, told)
 
 
 def positions(sampled):
@@ -51,23 +51,18 @@ def test_the_k_most_likely_are_kept_and_of_equals_the_smaller_position():
 
 def test_a_place_with_nothing_behind_it_is_never_sampled():
     text = "one two  \n "
-    lm = scripted({3: -1.0, 7: -0.1}, text=text)
-    (got,) = run(lm, [a_document(text)])
+    (got,) = run(scripted({3: -1.0, 7: -0.1}, text=text), [a_document(text)])
     assert positions(got) == [3]
 
 
 class CharactersLM:
     """Every character is a token, " [" is as likely before each as before the next, and every draw is the same."""
 
-    name = digest = "characters"
-    bounds = None
-
-    def __init__(self, text):
-        self.texts = [0]
-        self.positions = [np.arange(len(text))]
-        self.log_probs = [np.full(len(text), -1.0, dtype=np.float32)]
+    texts, bounds = [0], None
 
     def scan(self, prompt, texts):
+        self.positions = [np.arange(len(texts[0]))]
+        self.log_probs = [np.full(len(texts[0]), -1.0, dtype=np.float32)]
         yield self
 
     def draw(self, requests, *, max_tokens, temperature, name="", begin=""):
@@ -76,23 +71,20 @@ class CharactersLM:
 
 def test_places_inside_words_take_no_share_of_the_k():
     # "ab cd ef": 0, 2, 3, 5 and 6 are allowed; the four first of equals are 0, 2, 3 and 5, not 0 to 3
-    (got,) = run(CharactersLM("ab cd ef"), [a_document("ab cd ef")], top_k=4)
+    (got,) = run(CharactersLM(), [a_document("ab cd ef")], top_k=4)
     assert [(c.position, c.rank) for c in got.calls] == [(0, 0), (2, 1), (3, 2), (5, 3)]
 
 
 def test_a_tool_that_answers_with_numbers_may_be_tried_in_front_of_new_numbers_alone():
     text = "98 * 984 = $96,432 and B2, 98."  # 10: the blank in front of the third number; B2 is a word
-    (got,) = run(CharactersLM(text), [a_document(text)], numbers="new")
+    (got,) = run(CharactersLM(), [a_document(text)], numbers="new")
     assert positions(got) == [10]
 
 
-def test_a_window_ends_behind_five_tokens_or_with_the_text():
+def test_a_window_ends_behind_five_tokens_or_with_the_text_or_span():
     # tokens begin at 0, 1, 6, 9, 14, 18, 23, 26: the five from 1 on end at 23, and from 9 on there are just five
     (got,) = run(scripted({1: -1.0, 9: -2.0, 26: -3.0}), [a_document(TEXT)])
     assert [(c.position, c.window_end) for c in got.calls] == [(1, 23), (9, 31), (26, 31)]
-
-
-def test_a_window_ends_with_its_span():
     document = a_document(TEXT)
     (got,) = run(spans_lm(), [(document, a_verdict(document, spans=SPANS))])
     assert [(c.position, c.window_end) for c in got.calls] == [(6, 14), (9, 14), (18, 31), (26, 31)]
@@ -101,24 +93,18 @@ def test_a_window_ends_with_its_span():
 @pytest.mark.parametrize(
     ("drawn", "outcome", "input_"),
     [
-        ("Calculator(1 + 1)]", "ok", "1 + 1"),
-        ("Calculator(1 + 1) -> 2] and on", "ok", "1 + 1"),  # a made-up response is ignored
-        ('Calculator("1 + 1")]', "ok", "1 + 1"),
-        ("Calculator()]", "ok", ""),
-        ("Calculator(1 + 1)", "unterminated", ""),
-        ("Calculator([1)]", "unterminated", ""),
-        ("QA(1 + 1)]", "wrong_tool", ""),
-        ("calculator(1 + 1)]", "wrong_tool", ""),
-        ("1 + 1]", "unparsable", ""),
-        ("]", "unparsable", ""),
-        ("Calculator(a [b) -> c] d]", "unparsable", ""),  # the bracket is closed behind the input
-        ("Calculator(a [b])]", "ok", "a [b]"),
+        # a made-up response is ignored
+        (["Calculator(1 + 1)]", "Calculator(1 + 1) -> 2] and on", 'Calculator("1 + 1")]'], "ok", "1 + 1"),
+        (["Calculator()]"], "ok", ""),
+        (["Calculator(a [b])]"], "ok", "a [b]"),
+        (["Calculator(1 + 1)", "Calculator([1)]"], "unterminated", ""),
+        (["QA(1 + 1)]", "calculator(1 + 1)]"], "wrong_tool", ""),
+        (["1 + 1]", "]", "Calculator(a [b) -> c] d]"], "unparsable", ""),  # the last: closed behind the input
     ],
 )
 def test_what_becomes_of_a_draw(drawn, outcome, input_):
-    (got,) = run(scripted({9: -1.0}, {9: [drawn]}), [a_document(TEXT)])
-    (call,) = got.calls
-    assert (call.outcome, call.input, call.count) == (outcome, input_, 1)
+    (got,) = run(scripted({9: -1.0}, {9: drawn}), [a_document(TEXT)], draws=len(drawn))
+    assert [(call.outcome, call.input, call.count) for call in got.calls] == [(outcome, input_, 1)] * len(drawn)
     assert got.outcome == ("sampled" if outcome == "ok" else "no_call")
 
 
@@ -203,7 +189,7 @@ class RoundingLM(CharactersLM):
 
 
 def test_a_forced_draw_is_given_the_name_and_tells_how_likely_it_was():
-    lm = RoundingLM("x")
+    lm = RoundingLM()
     (got,) = run(lm, [a_document("x")], draws=2, draw_form="forced")
     assert lm.begin == "Calculator("
     ((call),) = got.calls
@@ -232,17 +218,11 @@ class PartlySeen(ScanWrapper[Scan]):
         return self.inner.draw(requests, **how)
 
 
-class PartlySeeing:
+class PartlySeeing(ScriptedLM):
     """A scripted model whose scans have bounds."""
 
-    def __init__(self, inner):
-        self._inner = inner
-        self.name = self.digest = "partly"
-        self.log_probs = inner.log_probs
-
     def scan(self, prompt: Prompt, texts: Sequence[str]) -> Iterator[Scan]:
-        for scan in self._inner.scan(prompt, texts):
-            yield PartlySeen(scan)
+        return map(PartlySeen, super().scan(prompt, texts))
 
 
 @pytest.mark.parametrize(
@@ -255,18 +235,15 @@ class PartlySeeing:
     ],
 )
 def test_what_is_not_told_and_may_exceed_tau_s_is_counted(tau_s, tried, unseen):
-    (got,) = run(PartlySeeing(scripted(KNOWN)), [a_document(TEXT)], tau_s=tau_s)
+    (got,) = run(scripted(KNOWN, kind=PartlySeeing), [a_document(TEXT)], tau_s=tau_s)
     assert (positions(got), got.positions, got.unseen) == (tried, 8, unseen)
+    (all_told,) = run(scripted(KNOWN), [a_document(TEXT)], tau_s=tau_s)
+    assert (all_told.positions, all_told.unseen) == (0, 0)
 
 
 def test_a_position_where_no_call_may_stand_is_not_counted():
     text = TEXT + "  "
     document = a_document(text)
-    lm = PartlySeeing(scripted({1: KNOWN[1], 9: KNOWN[9]}, text=text[:14]))
+    lm = scripted({1: KNOWN[1], 9: KNOWN[9]}, text=text[:14], kind=PartlySeeing)
     (got,) = run(lm, [(document, a_verdict(document, spans=((0, 14),)))])
     assert (got.positions, got.unseen) == (4, 2)  # 0, 1, 6, 9, and of these 0 and 6
-
-
-def test_a_model_that_tells_all_counts_nothing():
-    (got,) = run(scripted(KNOWN), [a_document(TEXT)])
-    assert (got.positions, got.unseen) == (0, 0)

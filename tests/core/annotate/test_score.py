@@ -29,9 +29,8 @@ def test_three_losses_worked_by_hand():
     )
     (scored,) = score(lm, "Calculator", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, "18 + 12 * 3"), "54")], ScoreConfig())
     # weights 5/15, 4/15, 3/15; the last two tokens cost 3 * 4/15 + 3 * 3/15 = 21/15 = 1.4 in all three
-    assert scored.loss_plain == pytest.approx(6 / 3 + 1.4)  # 3.4
-    assert scored.loss_call == pytest.approx(4.5 / 3 + 1.4)  # 2.9, the smaller: L-
-    assert scored.loss_response == pytest.approx(0.6 / 3 + 1.4)  # 1.6
+    losses = (6 / 3 + 1.4, 4.5 / 3 + 1.4, 0.6 / 3 + 1.4)  # 3.4, 2.9 (the smaller: L-) and 1.6
+    assert (scored.loss_plain, scored.loss_call, scored.loss_response) == pytest.approx(losses)
     assert scored.gain == pytest.approx(2.9 - 1.6)
     assert (scored.position, scored.input, scored.response, scored.count) == (AT, "18 + 12 * 3", "54", 1)
 
@@ -60,13 +59,8 @@ def test_every_question_is_asked_once_and_the_plain_one_is_shared():
 
     items = [(a_drawn(DOC, AT, "1", count=2), "1"), (a_drawn(DOC, AT, "2"), "2"), (a_drawn(DOC, AT, "1", count=3), "1")]
     scored = score(ScriptedLM(log_probs=answer), "Calculator", {DOC.doc_id: TEXT}, items, ScoreConfig())
-    assert asked == [
-        ("", AT, 5),
-        (" [Calculator(1) -> 1]", AT, 5),
-        (" [Calculator(2) -> 2]", AT, 5),
-        (" [Calculator(1) -> ]", AT, 5),
-        (" [Calculator(2) -> ]", AT, 5),
-    ]
+    prefixes = ("", *(f" [Calculator({n}) -> {response}]" for n, response in ((1, 1), (2, 2), (1, ""), (2, ""))))
+    assert asked == [(prefix, AT, 5) for prefix in prefixes]
     assert [(s.input, s.count) for s in scored] == [("1", 5), ("2", 1)]
 
 
@@ -104,16 +98,14 @@ def test_a_call_that_cannot_be_kept_is_not_scored_to_the_end():
     losses = {"": 3.0, CALL: 1.5, RESPONSE: 3.3}
     scored, asked = scored_with(losses, ScoreConfig())
     assert asked == ["", RESPONSE]
-    assert (scored.loss_call, scored.log_p_call) == (None, None)
     assert scored.gain == scored.bound == pytest.approx(-0.1)
-    assert scored.log_p_plain == (-3.0,)
+    assert (scored.loss_call, scored.log_p_call, scored.log_p_plain) == (None, None, (-3.0,))
     assert scored.log_p_response == pytest.approx((-3.3,))
 
     whole, asked = scored_with(losses, ScoreConfig(floor=None))
     assert asked == ["", CALL, RESPONSE]
     assert whole.gain == pytest.approx((1.5 - 3.3) / 3)  # -0.6
-    assert whole.bound is None
-    assert whole.log_p_call == (-1.5,)
+    assert (whole.bound, whole.log_p_call) == (None, (-1.5,))
 
 
 @pytest.mark.parametrize("config", [ScoreConfig(floor=-0.15), ScoreConfig(decay=0.5)])
@@ -147,20 +139,12 @@ def test_the_floor_changes_no_kept_call(told, tau):
     assert kept(ScoreConfig()) == kept(ScoreConfig(floor=None))
 
 
-@pytest.mark.parametrize(
-    ("input_", "before", "after"),
-    [
-        ("18 + 12 X 3", True, False),
-        ("54", False, True),
-        ("as SAID", False, True),
-        ("no", False, False),
-        ("", False, False),
-    ],
-)
-def test_where_the_input_was_seen(input_, before, after):
-    lm = ScriptedLM(log_probs=lambda request: [-1.0])
-    (scored,) = score(lm, "MT", {DOC.doc_id: TEXT}, [(a_drawn(DOC, AT, input_, "mt"), "r")], ScoreConfig())
-    assert (scored.seen_before, scored.seen_after) == (before, after)
+def test_where_the_input_was_seen():
+    seen = {"18 + 12 X 3": (True, False), "54": (False, True), "as SAID": (False, True)}
+    seen |= dict.fromkeys(("no", ""), (False, False))
+    lm, items = ScriptedLM(log_probs=lambda request: [-1.0]), [(a_drawn(DOC, AT, input_, "mt"), "r") for input_ in seen]
+    scored = score(lm, "MT", {DOC.doc_id: TEXT}, items, ScoreConfig())
+    assert {one.input: (one.seen_before, one.seen_after) for one in scored} == seen
 
 
 @given(st.lists(st.floats(-50, 0, width=32), max_size=8), st.floats(0.05, 1))

@@ -1,6 +1,8 @@
 """Pieces, tokens, segments and turns of one sentence, worked out by hand; and the laws that hold for every text."""
 
 import json
+import re
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -12,21 +14,13 @@ from tests.support.examples_of_c_star import BOOKS, an_example
 from tests.tiny import sentencepiece, tokenizer
 from toolformer_core import tool
 from toolformer_core.errors import CallSyntaxError, UsageError
-from toolformer_core.export.conversation import (
-    DEFAULT_REQUESTS,
-    REASONS,
-    REQUEST,
-    LeftOut,
-    Requests,
-    Turn,
-    conversation_of,
-)
+from toolformer_core.export.conversation import REASONS, REQUEST, LeftOut, Requests, Turn, conversation_of
 from toolformer_core.export.dialects import openai_row, sharegpt_row
 from toolformer_core.export.pieces import Piece, pieces_of, segment_row
 from toolformer_core.export.restore import restore
 from toolformer_core.export.schemas import ToolSchema, schema_of
 from toolformer_core.export.tokens import NOT_TRAINED, token_rows
-from toolformer_core.records import Call, Example, InsertedCall
+from toolformer_core.records import Call, Example
 from toolformer_core.syntax import escape
 from toolformer_core.tools.arguments.form import ArgumentForm, BadInput
 from toolformer_core.tools.calculator import Calculator
@@ -46,8 +40,8 @@ TWICE = an_example(
 )
 
 
-def turns_of(example: Example, requests: Requests = DEFAULT_REQUESTS) -> tuple[Turn, ...]:
-    found = conversation_of(example, requests)
+def turns_of(example: Example, *requests: Requests) -> tuple[Turn, ...]:
+    found = conversation_of(example, *requests)
     assert not isinstance(found, LeftOut)
     return found
 
@@ -59,14 +53,8 @@ class Letters:
         self._merged = merged
 
     def __call__(self, texts: list[str], **_: Any) -> dict[str, list[Any]]:
-        offsets = []
-        for text in texts:
-            at, spans = 0, []
-            while at < len(text):
-                size = next((len(m) for m in self._merged if text.startswith(m, at)), 1)
-                spans.append((at, at + size))
-                at += size
-            offsets.append(spans)
+        token = re.compile("|".join([*map(re.escape, self._merged), "."]), re.DOTALL)
+        offsets = [[found.span() for found in token.finditer(text)] for text in texts]
         ids = [[ord(text[at]) for at, _ in spans] for text, spans in zip(texts, offsets, strict=True)]
         return {"input_ids": ids, "offset_mapping": offsets}
 
@@ -84,20 +72,16 @@ def test_the_pieces_of_a_sentence() -> None:
         Piece("text", " 529 remain."),
     ]
     assert [piece.trained for piece in pieces_of(BOOKS)] == [True, True, False, True, True]
+    segments = {"Of 587 books 58 are lent, so [Calculator(587 - 58) -> ": True, "529": False, "] 529 remain.": True}
+    assert segment_row(BOOKS) == {"segments": [{"label": one, "text": text} for text, one in segments.items()]}
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        (InsertedCall("calculator", 28, 27, 58, "587 - 58", "529", 1.0),),  # one character too early
-        (InsertedCall("calculator", 28, 28, 58, "587 - 59", "529", 1.0),),  # another input
-        (InsertedCall("calculator", 28, 28, 58, "587 - 58", "52", 1.0),),  # another response
-        BOOKS.calls * 2,
-    ],
-)
-def test_spans_that_are_not_those_of_the_calls_are_refused(calls: tuple[InsertedCall, ...]) -> None:
-    with pytest.raises(CallSyntaxError):
-        pieces_of(Example("d", BOOKS.text, calls))
+def test_spans_that_are_not_those_of_the_calls_are_refused() -> None:
+    (call,) = BOOKS.calls
+    others = (replace(call, start=call.start - 1), replace(call, input="587 - 59"), replace(call, response="52"))
+    for calls in (*((other,) for other in others), (call, call)):
+        with pytest.raises(CallSyntaxError):
+            pieces_of(Example("d", BOOKS.text, calls))
 
 
 def test_the_tokens_of_a_call() -> None:
@@ -129,27 +113,14 @@ def test_exactly_the_tokens_that_share_a_character_with_a_response_are_masked(ex
     (row,) = token_rows(coded, [example], start=None, end=None)
     assert "".join(row.texts) == example.text
     assert len(row.input_ids) == len(row.labels) == len(row.texts)
-    pieces, at = [], 0
-    for piece in pieces_of(example):
-        pieces += [(i, piece.trained) for i in range(at, at + len(piece.text))]
-        at += len(piece.text)
-    responses = {i for i, trained in pieces if not trained}
+    trained = [piece.trained for piece in pieces_of(example) for _ in piece.text]
+    responses = {i for i, of_character in enumerate(trained) if not of_character}
     at = 0
     for i, text in enumerate(row.texts):
         if text and i:  # a token without a character of its own is a part of the one before it
             touches = bool(responses & set(range(at, at + len(text))))
             assert (row.labels[i] == NOT_TRAINED) is touches
         at += len(text)
-
-
-def test_the_segments_of_a_sentence() -> None:
-    assert segment_row(BOOKS) == {
-        "segments": [
-            {"label": True, "text": "Of 587 books 58 are lent, so [Calculator(587 - 58) -> "},
-            {"label": False, "text": "529"},
-            {"label": True, "text": "] 529 remain."},
-        ]
-    }
 
 
 def test_the_turns_of_a_sentence() -> None:
@@ -184,47 +155,33 @@ def test_why_a_text_has_no_turns(example: Example, reason: str) -> None:
 
 
 def test_messages() -> None:
-    found = conversation_of(BOOKS)
-    assert not isinstance(found, LeftOut)
+    found = turns_of(BOOKS)
     row = openai_row(found, SCHEMAS)
+    called = {"type": "function", "function": {"name": "Calculator", "arguments": '{"input": "587 - 58"}'}}
     assert row["messages"] == [
         {"role": "user", "content": f"{REQUEST}\n\nOf 587 books 58 are lent, so"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [
-                {"type": "function", "function": {"name": "Calculator", "arguments": '{"input": "587 - 58"}'}}
-            ],
-        },
+        {"role": "assistant", "content": "", "tool_calls": [called]},
         {"role": "tool", "name": "Calculator", "content": "529"},
         {"role": "assistant", "content": "529 remain."},
     ]
     (call,) = openai_row(found, SCHEMAS, "dict")["messages"][1]["tool_calls"]
     assert call["function"]["arguments"] == {"input": "587 - 58"}
-    assert json.loads(row["tools"])[0] == {
-        "type": "function",
-        "function": {
-            "name": "Calculator",
-            "description": "Calculates.",
-            "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
-        },
-    }
-    assert json.loads(row["tools"])[1]["function"]["parameters"] == {"type": "object", "properties": {}, "required": []}
+    calculator, calendar, _ = json.loads(row["tools"])
+    takes = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    described = {"name": "Calculator", "description": "Calculates.", "parameters": takes}
+    assert calculator == {"type": "function", "function": described}
+    assert calendar["function"]["parameters"] == {"type": "object", "properties": {}, "required": []}
 
 
 def test_sharegpt_has_a_human_turn_between_a_text_and_the_next_call() -> None:
-    found = conversation_of(TWICE)
-    assert not isinstance(found, LeftOut)
+    found = turns_of(TWICE)
     row = sharegpt_row(found, SCHEMAS)
     assert [(one["from"], one["value"]) for one in row["conversations"]] == [
         ("human", f"{REQUEST}\n\nOf 587 books 58 are lent, so"),
         ("function_call", '{"name": "Calculator", "arguments": {"input": "587 - 58"}}'),
-        ("observation", "529"),
-        ("gpt", "529 remain,"),
-        ("human", "Go on."),
+        *(("observation", "529"), ("gpt", "529 remain,"), ("human", "Go on.")),
         ("function_call", '{"name": "Calculator", "arguments": {"input": "529 / 23"}}'),
-        ("observation", "23"),
-        ("gpt", "23 on each of 23 shelves."),
+        *(("observation", "23"), ("gpt", "23 on each of 23 shelves.")),
     ]
     assert json.loads(row["tools"])[0]["name"] == "Calculator"
 
@@ -252,13 +209,10 @@ def test_a_tool_says_in_a_turn_what_it_answered_and_not_what_stands_in_brackets(
 
 
 def test_a_row_with_arrows_nulls_is_read_all_the_same() -> None:
+    call = {"function": {"name": "Calendar", "arguments": {"input": None, "question": None}}}
     messages = [
         {"role": "user", "content": "Q\n\na", "tool_calls": None, "name": None},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"function": {"name": "Calendar", "arguments": {"input": None, "question": None}}}],
-        },
+        {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "May", "name": "Calendar", "tool_calls": None},
         {"role": "assistant", "content": "b", "tool_calls": None},
     ]
@@ -300,19 +254,10 @@ RUN = an_example("It is a run of 3 miles, or 4828 m, then of 2.", (23, "convert"
 
 
 def test_a_tool_with_arguments_has_their_schema_and_its_calls_have_their_values() -> None:
-    assert CONVERT.function() == {
-        "name": "Convert",
-        "description": "Converts lengths.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "amount": {"type": "number"},
-                "unit": {"type": "string", "enum": ["mi", "km"]},
-                "to": {"type": "string", "default": "m"},
-            },
-            "required": ["amount", "unit"],
-        },
-    }
+    unit, to = {"type": "string", "enum": ["mi", "km"]}, {"type": "string", "default": "m"}
+    properties = {"amount": {"type": "number"}, "unit": unit, "to": to}
+    takes = {"type": "object", "properties": properties, "required": ["amount", "unit"]}
+    assert CONVERT.function() == {"name": "Convert", "description": "Converts lengths.", "parameters": takes}
     assert CONVERT.arguments("amount=3, unit=mi") == {"amount": 3, "unit": "mi"}
     with pytest.raises(BadInput, match="amount: 'many' is not number"):
         CONVERT.arguments("amount=many, unit=mi")
@@ -322,8 +267,7 @@ def test_a_tool_with_arguments_has_their_schema_and_its_calls_have_their_values(
 
 @pytest.mark.parametrize("arguments", ["dict", "json"])
 def test_a_text_comes_back_from_arguments_as_it_was_written(arguments: Any) -> None:
-    found, schemas = conversation_of(RUN), {**SCHEMAS, "Convert": CONVERT}
-    assert not isinstance(found, LeftOut)
+    found, schemas = turns_of(RUN), {**SCHEMAS, "Convert": CONVERT}
     openai, sharegpt = openai_row(found, schemas, arguments), sharegpt_row(found, schemas)
     (call,) = openai["messages"][1]["tool_calls"]
     given = {"unit": "mi", "amount": 3.0}

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
@@ -75,12 +75,9 @@ def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
 
     if size > max_characters:
         return bad("too_long", f"a row of {size} characters")
-    if element.state == CUT_OFF and not raw:
-        return bad("truncated", "the file ends before the array does")
     if element.state == CUT_OFF:
-        return bad(
-            "truncated", f"a quote or bracket of this row is not closed: {size:,} characters from here on are no rows"
-        )
+        open_row = f"a quote or bracket of this row is not closed: {size:,} characters from here on are no rows"
+        return bad("truncated", open_row if raw else "the file ends before the array does")
     if element.state == TRAILING:
         return bad("broken_json", "text after the end of the array")
     if not raw:
@@ -93,22 +90,15 @@ def array_row(element: Element, max_characters: int) -> RawRow | BadRow:
         return bad("broken_json", str(exc)[:200])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Element:
     """The text of one element, without surrounding whitespace."""
 
     line: int  # on which it starts, from 1
-    text: str  # only its start, if it is longer than allowed
-    characters: int
-    state: str = WHOLE
-
-
-@dataclass(slots=True)
-class _PartialElement:
-    line: int
-    limit: int
-    parts: list[str] = field(default_factory=list)
+    limit: int  # characters beyond which nothing is kept
+    text: str = ""  # only its start, if it is longer
     characters: int = 0  # without leading whitespace
+    state: str = WHOLE
 
     def add(self, text: str) -> None:
         if not self.characters:
@@ -116,11 +106,12 @@ class _PartialElement:
             self.line += text.count("\n", 0, blank)
             text = text[blank:]
         if self.characters <= self.limit:
-            self.parts.append(text)
+            self.text += text
         self.characters += len(text)
 
-    def element(self, state: str = WHOLE) -> Element:
-        return Element(self.line, "".join(self.parts).rstrip(), self.characters, state)
+    def ended(self, state: str = WHOLE) -> Element:
+        self.text, self.state = self.text.rstrip(), state
+        return self
 
 
 def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Element]:
@@ -128,7 +119,7 @@ def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Eleme
 
     Of an element of more than `limit` characters only the start is kept. The first character stands on `line`.
     """
-    current = _PartialElement(line, limit)
+    current = Element(line, limit)
     depth, in_string, escaped, after_comma = 0, False, False, False
     pieces = iter(chunks)
     for chunk in pieces:
@@ -148,19 +139,19 @@ def elements(chunks: Iterable[str], limit: int, line: int = 1) -> Iterator[Eleme
             elif mark != "}":  # a comma or the end of the array itself
                 current.add(chunk[start : match.start()])
                 if mark == "," or after_comma or current.characters:
-                    yield current.element()
+                    yield current.ended()
                 line += chunk.count("\n", start, at)
-                current, start, after_comma = _PartialElement(line, limit), at, True
+                current, start, after_comma = Element(line, limit), at, True
                 if mark == "]":
                     yield from _rest(current, chain((chunk[at:],), pieces))
                     return
         current.add(chunk[start:])
         line += chunk.count("\n", start)
-    yield current.element(CUT_OFF)
+    yield current.ended(CUT_OFF)
 
 
-def _rest(current: _PartialElement, chunks: Iterable[str]) -> Iterator[Element]:
+def _rest(current: Element, chunks: Iterable[str]) -> Iterator[Element]:
     for chunk in chunks:
         current.add(chunk)
     if current.characters:
-        yield current.element(TRAILING)
+        yield current.ended(TRAILING)

@@ -6,6 +6,7 @@ taken out of a batch, the batch's memory is checked: an offset out of bounds wou
 
 import os
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ def parquet_rows(path: Path, columns: frozenset[str] | None) -> Iterator[RawRow 
 
     def batches() -> Iterator[tuple[Any, tuple[str, ...]]]:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            all_columns = tuple(file.schema_arrow.names)
-            names = [n for n in all_columns if columns is None or n in columns]
-            for batch in file.iter_batches(batch_size=_BATCH, columns=names):
-                yield batch, all_columns
+            names = tuple(file.schema_arrow.names)
+            some = [n for n in names if columns is None or n in columns]
+            yield from zip(file.iter_batches(batch_size=_BATCH, columns=some), repeat(names), strict=False)
 
     return _rows_of(batches())
 
@@ -39,7 +39,7 @@ def arrow_rows(path: Path, columns: frozenset[str] | None) -> Iterator[RawRow | 
                 opened = pa.ipc.open_stream(file)
             except pa.ArrowInvalid:  # it is in the file format, with a footer, not in the stream format
                 reader = pa.ipc.open_file(file)
-                opened = (reader.get_batch(i) for i in range(reader.num_record_batches))
+                opened = map(reader.get_batch, range(reader.num_record_batches))
             for batch in opened:
                 # by number: if a name occurs twice in a schema, the last one counts, as in Parquet and JSON
                 numbers = [i for i, n in enumerate(batch.schema.names) if columns is None or n in columns]

@@ -1,7 +1,4 @@
-"""Which column of a row holds the text, the URL and the date, and how they are read.
-
-A dotted name reaches into an object.
-"""
+"""Which column of a row holds the text, the URL and the date; a dotted name reaches into an object."""
 
 from __future__ import annotations
 
@@ -69,11 +66,9 @@ def value_at(row: Columns, name: str) -> Any:
 def url_in(row: Columns, names: tuple[str, ...]) -> str | None:
     for name in names:
         value = value_at(row, name)
-        if not isinstance(value, str) or not value or unencodable(value):
-            continue
-        if name == "id" and names is _URL and not re.match(r"https?://", value):
-            continue  # an id that is not a URL
-        return value
+        is_url = name != "id" or names is not _URL or re.match(r"https?://", str(value))  # an id may be none
+        if isinstance(value, str) and value and is_url and not unencodable(value):
+            return value
     return None
 
 
@@ -91,14 +86,10 @@ def iso_date(value: Any) -> str | None:
         if isinstance(value, int | float) and not isinstance(value, bool):
             seconds = value / 1_000 if abs(value) >= 1e11 else value
             return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
-        if isinstance(value, str):
-            if match := _ISO.match(value):
-                return datetime.date(int(match[1]), int(match[3]), int(match[4])).isoformat()
-            if _EPOCH.fullmatch(value):
-                return iso_date(float(value))
-            if in_words := date_in_words(value):
-                return in_words
-            return email.utils.parsedate_to_datetime(value).date().isoformat()
-    except (ValueError, OverflowError, OSError, TypeError):
+        if match := _ISO.match(value):
+            return datetime.date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+        if _EPOCH.fullmatch(value):
+            return iso_date(float(value))
+        return date_in_words(value) or email.utils.parsedate_to_datetime(value).date().isoformat()
+    except (ValueError, OverflowError, OSError, TypeError):  # the last one: it is no text
         return None
-    return None

@@ -1,17 +1,12 @@
 """Reads dates as people and sites write them, in URLs and in a corpus's date column. It never reads the clock.
 
-    | in a URL                       | read as  | because                                                    |
-    |--------------------------------|----------|------------------------------------------------------------|
-    | /2016/11/28/, 2016-11-28-title | the date | any of - / _ may separate the parts, also mixed            |
-    | 20161128                       | the date | in a query only if the parameter's name suggests a date    |
-    | /2016/nov/28, november-28-2016 | the date |                                                            |
-    | 28-nov-2016, 15nov2018         | the date | if the day starts a part of the path                       |
-    | 28-11-2016, 11/28/2016         | the date | only one reading is a day of the calendar                  |
-    | 05-06-2016                     | no date  | it could be June 5 or May 6                                |
-    | /2016.11.28/                   | the date | dots only as a whole part of the path, two digits each     |
-    | tool-2016.11.28, /2019.1.15/   | no date  | version numbers look like this                             |
-    | ?id=20161128                   | no date  | it is an identifier                                        |
-    | covid-19-march-2020            | no date  | the number belongs to the title, as in 2012/08/10-things   |
+    | in a URL                                         | is a date                                                     |
+    |--------------------------------------------------|---------------------------------------------------------------|
+    | /2016/11/28/, 2016-11-28-title, november-28-2016 | any of - / _ may separate the parts, also mixed               |
+    | 20161128                                         | in a query only if the parameter's name suggests a date       |
+    | 28-nov-2016, 15nov2018                           | if the day starts a part of the path: not top-10-nov-2016     |
+    | 28-11-2016, 11/28/2016                           | if only one reading is a day of the calendar                  |
+    | /2016.11.28/                                     | as a whole part of the path, two digits each: not v2016.11.28 |
 
 Years lie between 1990 and 2100; a month without a day is not a date. Of several dates in a URL the first one counts.
 """
@@ -19,6 +14,7 @@ Years lie between 1990 and 2100; a month without a day is not a date. Of several
 import datetime
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import unquote
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -75,20 +71,16 @@ def date_in_words(text: str) -> str | None:
 
 def _readings(match: re.Match[str]) -> Iterator[datetime.date]:
     """Yield the days that a match may mean: two if it is unclear which number is the month."""
-    parts = match.groupdict()
-    year = int(parts["year"])
-    if "name" in parts:
-        pairs = [(_MONTHS.index(parts["name"][:3].lower()) + 1, int(parts["day"]))]
-    elif "one" in parts:
-        one, two = int(parts["one"]), int(parts["two"])
-        pairs = [(two, one), (one, two)]
-    else:
-        pairs = [(int(parts["month"]), int(parts["day"]))]
+    match match.groupdict():
+        case {"name": name, "day": day}:
+            pairs = [(str(_MONTHS.index(name[:3].lower()) + 1), day)]
+        case {"one": one, "two": two}:
+            pairs = [(two, one), (one, two)]
+        case parts:
+            pairs = [(parts["month"], parts["day"])]
     for month, day in pairs:
-        try:
-            yield datetime.date(year, month, day)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            yield datetime.date(int(match["year"]), int(month), int(day))
 
 
 def _is_identifier(before: str) -> bool:

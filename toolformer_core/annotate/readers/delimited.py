@@ -1,8 +1,7 @@
 """Reads CSV and TSV: the first record names the columns, each other record is a row of texts.
 
 Python's `csv` module takes fields apart; where a record ends is found here, with the module's own rules, so that a
-record is never held beyond the limit and a broken one costs no other. A quote that opens a field and is never closed
-takes the rest of the file with it: one bad row, `truncated`.
+record is never held beyond the limit and a broken one costs no other.
 
     | delimiter | in                                                                       |
     |-----------|--------------------------------------------------------------------------|
@@ -19,6 +18,7 @@ import csv
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -48,12 +48,12 @@ def delimited_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
             if names is None:
                 if isinstance(record, bytes) and (not record.strip() or _SEP.fullmatch(record)):
                     continue
-                header = _names(record, delimiter)
-                if isinstance(header, str):
-                    raw = record.raw if isinstance(record, BadRow) else printable(record)
-                    yield BadRow(line, "no_header", f"nothing of this file is read: {header}", raw)
+                header = _fields(line, record, delimiter)
+                if isinstance(header, BadRow):
+                    detail = f"nothing of this file is read: the header is {header.reason}, {header.detail}"
+                    yield replace(header, reason="no_header", detail=detail)
                     return
-                names = header
+                names = [name.strip() for name in header]
             else:
                 yield record if isinstance(record, BadRow) else _row(line, record, names, delimiter)
 
@@ -105,34 +105,26 @@ def _doubled(match: re.Match[bytes]) -> bytes:
     return b"\\" * pairs + _QUOTE * (1 + odd)
 
 
-def _names(record: bytes | BadRow, delimiter: bytes) -> list[str] | str:
-    """Return the names of the columns, or why a first record names none."""
-    if isinstance(record, BadRow):
-        return f"the header is {record.reason}, {record.detail}"
-    try:
-        return [name.strip() for name in _fields(record, delimiter)]
-    except UnicodeDecodeError as exc:
-        return f"byte {exc.start} of the header is no UTF-8"
-    except csv.Error as exc:
-        return f"the header is broken, {exc}"
-
-
 def _row(line: int, record: bytes, names: list[str], delimiter: bytes) -> RawRow | BadRow:
-    if not record.strip():
-        return BadRow(line, "blank", "the line is empty")
-    try:
-        fields = _fields(record, delimiter)
-    except UnicodeDecodeError as exc:
-        return BadRow(line, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(record))
-    except csv.Error as exc:
-        return BadRow(line, "broken_csv", str(exc), printable(record))
+    fields = _fields(line, record, delimiter)
+    if isinstance(fields, BadRow):
+        return fields
     if len(fields) != len(names):
         return BadRow(line, "wrong_columns", f"{len(fields)} fields, the header has {len(names)}", printable(record))
     return RawRow(line, dict(zip(names, fields, strict=True)), record)
 
 
-def _fields(record: bytes, delimiter: bytes) -> list[str]:
-    return next(csv.reader([record.decode("utf-8")], delimiter=delimiter.decode()))
+def _fields(line: int, record: bytes | BadRow, delimiter: bytes) -> list[str] | BadRow:
+    if isinstance(record, BadRow):
+        return record
+    if not record.strip():
+        return BadRow(line, "blank", "the line is empty")
+    try:
+        return next(csv.reader([record.decode("utf-8")], delimiter=delimiter.decode()))
+    except UnicodeDecodeError as exc:
+        return BadRow(line, "not_utf8", f"byte {exc.start}: {exc.reason}", printable(record))
+    except csv.Error as exc:
+        return BadRow(line, "broken_csv", str(exc), printable(record))
 
 
 def _end(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:

@@ -50,9 +50,9 @@ def is_divisible(path: Path) -> bool:
     return format_of(path) == "lines" and without_compression(path.name) == path.name
 
 
-def rank(form: str) -> int:
-    """Return the number of a format's group; a folder is read in the lowest that occurs in it."""
-    return next(i for i, group in enumerate(_GROUPS) if form in group)
+def rank(path: Path) -> int:
+    """Return the number of a file's group, 0 if its name tells no format (a data set may name its files freely)."""
+    return next((i for i, group in enumerate(_GROUPS) if format_of(path) in group), 0)
 
 
 def check_packages(files: Iterable[Path]) -> None:
@@ -66,20 +66,17 @@ def check_packages(files: Iterable[Path]) -> None:
 def dataset_files(folder: Path) -> list[Path] | None:
     """Return the Arrow files of a folder that `save_to_disk` wrote for one split; None if it is no such folder.
 
-    Raises:
-        CorpusError: its `state.json` cannot be read, or lists a missing file.
+    A CorpusError if its `state.json` cannot be read, or lists a missing file.
     """
     state = folder / "state.json"
     if not state.is_file() or not (folder / "dataset_info.json").is_file():
         return None
     try:
-        names = [entry["filename"] for entry in json.loads(state.read_text("utf-8"))["_data_files"]]
+        files = [folder / entry["filename"] for entry in json.loads(state.read_text("utf-8"))["_data_files"]]
     except (ValueError, KeyError, TypeError) as exc:
         raise CorpusError(f"{state} does not list the data set's files; save the data set again") from exc
-    files = [folder / name for name in names]
-    for file in files:
-        if not file.is_file():
-            raise CorpusError(f"{state} lists {file.name}, which is missing; copy it there, or save the data set again")
+    if missing := next((file.name for file in files if not file.is_file()), ""):
+        raise CorpusError(f"{state} lists {missing}, which is missing; copy it there, or save the data set again")
     return files
 
 

@@ -80,9 +80,8 @@ def lines_of(chunks: Iterator[bytes], max_bytes: int, number: int = 1) -> Iterat
                 if i:
                     yield number, current_line()
                     number, parts, size = number + 1, [], 0
+                parts.append(part[: max(0, max_bytes + 1 - size)])
                 size += len(part)
-                if size <= max_bytes:
-                    parts.append(part)
     except TruncatedError as exc:
         yield number, BadRow(number, "truncated", str(exc), printable(b"".join(parts)))
         return

@@ -21,9 +21,8 @@ class RawRow:
     @property
     def raw(self) -> str:
         """The start of the row, printable, at most 2,000 characters."""
-        if self.source_bytes is not None:
-            return printable(self.source_bytes)
-        return json.dumps(self.value, default=str)[:_RAW_CHARS]
+        source = self.source_bytes
+        return json.dumps(self.value, default=str)[:_RAW_CHARS] if source is None else printable(source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,8 @@ without the end of its last line. Records that tell of others (warcinfo, request
     | broken_html      | its tags are nested more than 2,000 deep                                            |
 
 What crawlers write wrongly is read all the same: a payload that is decoded, though its headers name a coding (Common
-Crawl before August 2018); up to two bytes by which a record is longer than it says (CC-MAIN-2018-34); angle brackets
-around an address; lines that end in a line feed alone.
-
-The main text is what resiliparse (extra `warc`) takes for it. A page's encoding is the one that HTTP names, else UTF-8
-if it is that, else what the page itself or its bytes tell; what does not fit becomes U+FFFD. Records are parsed by
+Crawl before August 2018); up to two bytes by which a record is longer than it says (CC-MAIN-2018-34). A page's encoding
+is the one that HTTP names, else UTF-8 if it is that, else what the page itself or its bytes tell. Records are parsed by
 fastwarc, each by itself: where one ends is found here, so that a broken record costs no other.
 """
 
@@ -67,15 +64,14 @@ def warc_rows(path: Path, max_bytes: int) -> Iterator[RawRow | BadRow]:
             if body is None or not body.found:
                 yield _truncated(scanner, line, header)
                 return
-            excess = _EXCESS.match(scanner.peek(_EXCESS_BYTES))
+            match = _EXCESS.match(scanner.peek(_EXCESS_BYTES))
+            excess = scanner.next_bytes(len(match[1]), 2).kept if match else b""
             if excess:
-                header = _LENGTH.sub(b"Content-Length: %d\r" % (body.size + len(excess[1])), header)
-                scanner.next_bytes(len(excess[1]), 0)
+                header = _LENGTH.sub(b"Content-Length: %d\r" % (body.size + len(excess)), header)
             if body.size > max_bytes:
                 yield BadRow(line, "too_long", f"a record of {body.size} bytes", printable(header))
                 continue
-            row = _record(header, body.kept + (excess[1] if excess else b""), line, max_bytes)
-            if row is not None:
+            if row := _record(header, body.kept + excess, line, max_bytes):
                 yield row
         if scanner.damage:
             yield _truncated(scanner, scanner.line, b"")
@@ -90,18 +86,17 @@ def _skip_blank(scanner: Scanner) -> bytes:
 
 def _header(scanner: Scanner) -> tuple[bytes, bool]:
     """Return a header's lines, their ends as prescribed, and whether it ended, by a blank line or as it is too long."""
-    lines: list[bytes] = []
-    size = 0
+    header, size = b"", 0
     while size <= _HEADER_BYTES:
         piece = scanner.until(b"\n", _HEADER_BYTES)
         line = piece.kept.rstrip(b"\r\n")
         size += piece.size
-        lines.append(line)
         if not piece.found:
-            return b"\r\n".join(lines), False
+            return header + line, False
+        header += line + b"\r\n"
         if not line:
             break
-    return b"\r\n".join(lines) + b"\r\n", True
+    return header, True
 
 
 def _unknown(scanner: Scanner, line: int) -> BadRow:
@@ -124,10 +119,10 @@ def _record(header: bytes, body: bytes, line: int, max_bytes: int) -> RawRow | B
     def bad(reason: str, detail: str) -> BadRow:
         return BadRow(line, reason, detail[:200], printable(header))
 
+    stream = io.BytesIO(header + body + b"\r\n\r\n")
     try:
-        stream, most = io.BytesIO(header + body + b"\r\n\r\n"), _HEADER_BYTES
         archive = ArchiveIterator(
-            stream, auto_decode="none", quirks_mode=True, stream_detect=False, max_header_len=most
+            stream, auto_decode="none", quirks_mode=True, stream_detect=False, max_header_len=_HEADER_BYTES
         )
         record = next(iter(archive))
         kind = record.record_type
@@ -171,8 +166,7 @@ def _codings(http_headers: Any) -> list[str]:
 def _decoded(payload: bytes, codings: Sequence[str], max_bytes: int) -> bytes:
     """Undo the codings of a payload, except those that are undone already; a little over `max_bytes` it ends.
 
-    Raises:
-        OSError, LookupError, zlib.error: it is encoded, and damaged or in a way that is not known.
+    An OSError, LookupError or zlib.error if it is encoded, and damaged or in a way that is not known.
     """
     for coding in codings:
         if coding in ("", "identity") or (coding == "chunked" and not _CHUNK.match(payload)):
