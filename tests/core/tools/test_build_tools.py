@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.tiny_checkpoints import save_nllb, save_span_model
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.records import ToolResponse
 from toolformer_core.tools import build
 from toolformer_core.tools.base import BatchTool, Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
@@ -29,6 +32,18 @@ def passages(tmp_path: Path) -> Path:
     path = tmp_path / "p.jsonl"
     path.write_text('{"title": "Velden", "text": "The mayor of Velden is Tora Lind."}\n', encoding="utf-8")
     return path
+
+
+PAPER = build_tools(list(TOOL_NAMES))
+WORDS = "der Hund le chat noir l'eau L’EAU the 7 + * ( ) % , es un - ' \" Who is [ ] AND 2023-01-30".split()
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.lists(st.sampled_from(WORDS)).map(" ".join)
+
+
+@pytest.mark.parametrize("key", TOOL_NAMES)
+@given(ANY_TEXT, ANY_TEXT)
+def test_any_text_is_answered_or_refused(key: str, text: str, context: str) -> None:
+    result = PAPER[key].run(text, context)
+    assert result.text if isinstance(result, ToolResponse) else result.reason
 
 
 def test_all_five_tools_are_built_by_key(passages: Path) -> None:
@@ -86,7 +101,7 @@ def test_missing_data_is_an_error_before_the_run(tmp_path: Path, monkeypatch: py
     with pytest.raises(UsageError, match="cannot read the phrase table"):
         build_tools(["mt"], ToolSettings(translator=str(tmp_path / "none.tsv")))
     monkeypatch.setattr(build, "EMBEDDED_PASSAGES", tmp_path / "none.jsonl.gz")
-    with pytest.raises(UsageError, match="embedded passages are missing"):
+    with pytest.raises(UsageError, match="no passages file at"):
         build_tools(["wikisearch"])
 
 
@@ -158,19 +173,21 @@ def test_a_hub_name_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.M
         find_checkpoint("org/bert")
 
 
-@pytest.mark.parametrize("last", [b'{"title": "cut o', b'{"title": "a", "text": "\\ud800"}', b"\xff\xfe"])
-def test_a_passage_that_is_none_is_found_before_the_first_call(tmp_path: Path, last: bytes) -> None:
-    file = tmp_path / "passages.jsonl"
-    file.write_bytes(b'{"title": "a", "text": "b"}\n' * 500 + last)
-    with pytest.raises(UsageError, match=r"line 501 is not a passage|cannot read passages"):
-        build_tools(["qa"], ToolSettings(passages=file))
+LINES = b"".join(b'{"title": "%d", "text": "b"}\n' % number for number in range(500))
+ARCHIVE = gzip.compress(LINES)
 
 
-def test_a_damaged_archive_of_passages_is_a_mistake_and_no_traceback(tmp_path: Path) -> None:
-    file = tmp_path / "passages.jsonl.gz"
-    lines = b"".join(b'{"title": "%d", "text": "b"}\n' % number for number in range(5000))
-    data = bytearray(gzip.compress(lines))
-    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
-    file.write_bytes(bytes(data))
-    with pytest.raises(UsageError, match="passages"):
-        build_tools(["wikisearch"], ToolSettings(passages=file))
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.jsonl", LINES + b'{"title": "cut o', "line 501 is not a passage"),
+        ("p.jsonl", LINES + b"\xff\xfe", "cannot read passages"),
+        ("p.jsonl.gz", ARCHIVE[: len(ARCHIVE) // 2] + bytes(40) + ARCHIVE[len(ARCHIVE) // 2 + 40 :], "passages"),
+    ],
+)
+def test_damaged_passages_are_found_before_the_first_call(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        build_tools(["qa"], ToolSettings(passages=tmp_path / name))

@@ -8,7 +8,6 @@ from toolformer_core.errors import UsageError
 from toolformer_core.records import Call, ToolResponse
 from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.build import build_tools
-from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.declaration import ToolDeclaration, declaration_of
 
 
@@ -34,11 +33,9 @@ def test_the_examples_of_the_papers_tools_are_answered() -> None:
         ("", "x", "the question of an example, '', is empty"),
         ("How\nfar?", "x", "has several lines"),
         ("How far?", "5\nmiles", "the input of the example 'How far\\?' has several lines"),
-        ("How far?", " ", "the input of the example 'How far\\?' is empty"),
         ("How far?", " 5 miles", "without spaces at its ends"),
         ("How far?", '"5 miles"', "without quotes around all of it"),
         ("How far?", "[5 miles", "close every bracket in it"),
-        ("How far?", "5] miles", "close every bracket in it"),
         ("How far?", "5) -> 8", "close every bracket in it"),
         ("How far?", "\ud800", "is not UTF-8 text"),
         ("How far?", "5 " * 5_000 + "miles", "would not be read from a call"),  # longer than a call may be
@@ -59,7 +56,3 @@ def test_an_input_is_accepted_exactly_if_it_is_read_back_from_the_call(input_: s
         assert not carried or "\n" in input_
     else:
         assert carried
-
-
-def test_descriptions_and_examples_are_in_no_fingerprint() -> None:
-    assert Calculator().fingerprint == Calculator(description="Another.").fingerprint

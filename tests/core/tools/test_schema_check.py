@@ -19,7 +19,7 @@ LETTERS = "a" * 26 + "!"
     [
         ({"pattern": NESTED}, LETTERS, "does not match"),
         ({"patternProperties": {NESTED: False}}, {LETTERS: 1}, ""),
-        ({"patternProperties": {NESTED: {}}, "additionalProperties": False}, {LETTERS: 1}, "was unexpected"),
+        ({"patternProperties": {NESTED: {}}, "additionalProperties": False}, {LETTERS: 1}, ""),
         ({"patternProperties": {NESTED: {}}, "unevaluatedProperties": False}, {LETTERS: 1}, ""),
         ({"pattern": "a{99999999}"}, "aab", ""),  # too large for the linear engine, and for memory elsewhere
         ({"pattern": NESTED}, "a" * 10_001 + "!", ""),  # too long to be searched

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -120,26 +119,6 @@ def test_no_best_passage_is_missed(
         query = " ".join(draw.sample(f"{row['title']} {row['text']}".split(), draw.randint(2, 8)))
         for limit, boost in ((1, 2.0), (5, 1.0)):
             assert same_results(index.search(query, limit, boost), in_ram.search(query, limit, boost)), query
-
-
-def test_frequent_words_alone_are_not_searched_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # `the` is in all passages, `heron` in one of them: ln(1 + 0.5 / 1000.5) is nearly 0, so `the` decides nothing
-    monkeypatch.setattr(maxscore, "_FIRST_POSTINGS", 300)  # fewer than hold `the`
-    rows = [{"title": "x", "text": f"the number {number}"} for number in range(999)]
-    path = write_rows(tmp_path / "p.jsonl", [*rows, {"title": "y", "text": "the heron"}])
-    build_index(open_source(path), tmp_path / "index")
-    index = SearchIndex(tmp_path / "index")
-    assert [hit.passage.row for hit in index.search("the heron", 1)] == [999]
-    searched: list[list[int]] = []
-    both = maxscore.MaxScore._both
-
-    def watched(self: maxscore.MaxScore, essential: Sequence[Any], optional: Sequence[Any]) -> Any:
-        searched.append([term.postings for term in essential])
-        return both(self, essential, optional)
-
-    monkeypatch.setattr(maxscore.MaxScore, "_both", watched)
-    assert index.search("the number 7", 1)[0].passage.text == "the number 7"
-    assert searched == [[1]]  # passages that hold `7`: one, and that is known to be the best
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(

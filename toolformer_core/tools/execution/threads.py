@@ -1,7 +1,6 @@
 """Carries jobs out in threads, one for each job at a time; each thread has a worker of its own.
 
-A thread is started when no idle one is left. That of an abandoned job ends when its call returns, if ever; it does not
-keep the process alive.
+The thread of an abandoned job ends when its call returns, if ever; it does not keep the process alive.
 """
 
 import threading

@@ -1,9 +1,7 @@
 """Numbers in texts, read and written: what the library's tools share.
 
-    1,234.5    -2    3/4    1 1/2    twenty-five    a hundred and five    half    10 * 2
-
-Numbers are exact fractions. This module knows no tool. A tool's fingerprint covers its own file only, so whoever
-changes what is read or written here raises `VERSION`, which stands in the fingerprints of the tools that use it.
+Numbers are exact fractions. A tool's fingerprint covers its own file only, so whoever changes what is read or written
+here raises `VERSION`, which stands in the fingerprints of the tools that use it.
 """
 
 import re

@@ -42,10 +42,6 @@ class Unreachable(Exception):
     """The server could not be reached, or the connection ended while it was at a call."""
 
 
-class ServerAbsent(Unreachable):
-    """The server's command does not exist."""
-
-
 class ServerSilent(Unreachable):
     """The server did not answer while it was connected to."""
 
@@ -248,17 +244,17 @@ class Session:
         if isinstance(reason, UsageError):
             return reason
         if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._server.command:
-            return ServerAbsent(f"there is no program {self._server.command[0]!r} that could be started")
-        kind = Unreachable
+            program, text = self._server.command[0], self._server.text
+            return UsageError(f"there is no program {program!r} that could be started; check the command of {text}")
         if isinstance(reason, TimeoutError):
-            kind, said = ServerSilent, f"it did not answer within {self._server.limits.connect_s:g} s"
+            said = f"it did not answer within {self._server.limits.connect_s:g} s"
         elif self._http_status:
             said = f"it answered HTTP {self._http_status}"
         else:
             said = " ".join(str(reason).split())[:300] or type(reason).__name__
         if self._tail is not None and (wrote := self._server.settings.hidden(self._tail.last_line())):
             said += f"; its last words: {wrote}"
-        return kind(said)
+        return ServerSilent(said) if isinstance(reason, TimeoutError) else Unreachable(said)
 
 
 @lru_cache(maxsize=1)  # to read them takes longer than to connect

@@ -104,13 +104,10 @@ class SessionPool:
         if there and time.monotonic() < self._no_more_until:
             return
         for _ in range(there, min(wanted, self._limits.sessions)):
-            self._open()
-
-    def _open(self) -> None:
-        session = Session(self._server, self._changed)
-        self._opening.add(session)
-        self._all.add(session)
-        session.owner.add_done_callback(lambda _: self._all.discard(session))
+            session = Session(self._server, self._changed)
+            self._opening.add(session)
+            self._all.add(session)
+            session.owner.add_done_callback(lambda _, session=session: self._all.discard(session))
 
     def _changed(self, session: Session) -> None:
         failed = session in self._opening and session.gone.done()
@@ -159,9 +156,9 @@ def _run(server: Server, work: Callable[[SessionPool], Awaitable[T]], timeout_s:
     async def on_the_loop() -> T:
         if thread.closing:
             raise LoopClosed
-        if server.key not in thread.shared:
-            thread.shared[server.key] = SessionPool(server)
-        return await work(thread.shared[server.key])
+        pool: SessionPool = thread.shared.get(repr(server)) or SessionPool(server)
+        thread.shared[repr(server)] = pool
+        return await work(pool)
 
     try:
         return thread.run(on_the_loop(), timeout_s + _LATER_S)

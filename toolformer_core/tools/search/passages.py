@@ -1,7 +1,6 @@
 """A searchable set of passages, which WikiSearch shows and QA reads.
 
-A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line. The index is
-tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, on every machine.
+A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line.
 """
 
 import gzip
@@ -73,8 +72,7 @@ class PassageSearch(ABC):
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
         """Return the best passages for a text, best first and of equal ones the first; none if no word of it occurs.
 
-        Nothing in the text is read as an operator. A word in the title has the weight `title_boost`, elsewhere 1. A
-        `UsageError` if the index cannot be built or opened.
+        A word in the title has the weight `title_boost`, elsewhere 1. A `UsageError` if the index cannot be opened.
         """
         words = query_words(text)
         return self._best(words, limit, title_boost) if words else []

@@ -1,7 +1,6 @@
 """An index of passages on disk, which processes open in milliseconds and share: its files are mapped into memory.
 
-The folder holds tantivy's files and `index.json`, which `index_writer` writes last. The same passages give the same
-results as a `PassageIndex`, but for the last decimal of a score, however they are spread over segments.
+The same passages give the same results as a `PassageIndex`, but for the last decimal of a score.
 """
 
 import json
