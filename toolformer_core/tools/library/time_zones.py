@@ -115,11 +115,7 @@ def _written(clock: dt.time, halves: bool) -> str:
 
 
 def place_zone(name: str) -> dt.tzinfo:
-    """Return the time zone of a place, an abbreviation or an offset.
-
-    Raises:
-        LookupError: it is not known, or its clocks do not all agree.
-    """
+    """Return the time zone of a place, an abbreviation or an offset; a `LookupError` if it is not known, or several."""
     place = " ".join(name.lower().replace("_", " ").replace(".", "").split()).removeprefix("the ")
     if match := _OFFSET.fullmatch(place):
         sign = 1 if match[1] == "+" else -1
