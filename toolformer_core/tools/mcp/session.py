@@ -33,7 +33,6 @@ _GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
 _NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothing of the call
 _FORGOTTEN = ((404, -32600), (404, -32001), (400, -32000))  # HTTP status and code: the session is unknown, a restart
 _ENDED = ("Connection closed", "SSE stream")  # how the SDK begins where no answer comes; its code is servers', too
-_PAGES = 1000  # of a list of tools
 
 _statuses: ContextVar[list[int]] = ContextVar("_statuses")  # HTTP statuses that were errors, of the call in progress
 
@@ -63,6 +62,7 @@ class Session:
     def __init__(self, server: Server, on_change: Callable[[Session], None]) -> None:
         self.in_flight = 0
         self.tools: dict[str, Tool] = {}
+        self.server = "", ""  # its name and version, if it tells
         self.problem: Exception | None = None  # why it could not open
         self.is_open = False
         self.gone = asyncio.get_running_loop().create_future()  # done when no call can be answered any more
@@ -75,12 +75,6 @@ class Session:
         self._checks: dict[str, Check] = {}  # of what tools answer, by tool
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self.owner = asyncio.create_task(self._own(), name="mcp-session")  # ends when the session is closed
-
-    @property
-    def says_of_itself(self) -> tuple[str, str]:
-        """The server's name and version, "" if it does not tell."""
-        info = self._client.server_info if self._client is not None else None
-        return (info.name, info.version) if info is not None else ("", "")
 
     def close(self) -> None:
         """Have the owner close the session; calls in progress fail."""
@@ -175,6 +169,8 @@ class Session:
                 async with Client(transport, client_info=who, mode=mode, cache=None) as client:
                     client.session.validate_tool_result = self._check  # type: ignore[method-assign]
                     self.tools = await _list_tools(client)
+                    if (info := client.server_info) is not None:
+                        self.server = info.name, info.version
                     deadline.reschedule(None)
                     self._client, self.is_open, self._http_status = client, True, 0
                     self._on_change(self)
@@ -272,12 +268,9 @@ def _first(exc: BaseException) -> BaseException:
 
 async def _list_tools(client: Client) -> dict[str, Tool]:
     """Return all tools of a server, page by page; the SDK remembers what their results look like."""
-    tools: dict[str, Tool] = {}
-    cursor: str | None = None
-    for _ in range(_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools.update((tool.name, tool) for tool in page.tools)
-        if page.next_cursor is None or page.next_cursor == cursor:
-            break
-        cursor = page.next_cursor
-    return tools
+    page = await client.list_tools()
+    tools = list(page.tools)
+    while page.next_cursor is not None:  # as long as connecting may take
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return {tool.name: tool for tool in tools}

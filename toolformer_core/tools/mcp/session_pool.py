@@ -58,7 +58,7 @@ class SessionPool:
         """Return the server's tools by name, and its name and version."""
         session = await self._take(asyncio.get_running_loop().time() + timeout_s)
         self._give_back(session)
-        return session.tools, session.says_of_itself
+        return session.tools, session.server
 
     async def close(self) -> None:
         """Close all sessions and wait for it; calls in progress fail."""
