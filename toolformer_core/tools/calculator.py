@@ -56,7 +56,6 @@ class Calculator:
         """Do nothing, because there is nothing to load."""
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Evaluate one expression; the context is ignored."""
         text = input.strip().translate(_FULL_WIDTH)
         if len(text) > MAX_CHARS:
             return ToolFailure("too_long", f"{len(text)} characters, at most {MAX_CHARS}")

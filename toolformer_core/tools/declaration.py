@@ -52,7 +52,6 @@ class DocumentFilter:
 
     @property
     def digest(self) -> str:
-        """Digest of the conditions."""
         return digest_of("filter", canonical_json(self))
 
 

@@ -30,7 +30,6 @@ class FairQueue(Generic[T]):
         return self._in_progress[owner]
 
     def put(self, owner: object, item: T) -> None:
-        """Add an item after the others of its owner."""
         self._queues.setdefault(owner, collections.deque()).append(item)
 
     def put_back(self, owner: object, item: T) -> None:
@@ -54,23 +53,19 @@ class FairQueue(Generic[T]):
         return item
 
     def done(self, owner: object) -> None:
-        """Record that a taken item of this owner is done."""
         self._in_progress[owner] -= 1
         if not self._in_progress[owner]:
             del self._in_progress[owner]
 
     def discard(self, owner: object, item: T) -> None:
-        """Remove an item if it is waiting."""
         if item in self._queues.get(owner, ()):
             self._drop(owner, item)
 
     def remove(self, owner: object, unwanted: Callable[[T], bool]) -> None:
-        """Remove some waiting items of an owner."""
         for item in [item for item in self._queues.get(owner, ()) if unwanted(item)]:
             self._drop(owner, item)
 
     def clear(self) -> list[T]:
-        """Remove all waiting items and return them."""
         items = list(self)
         self._queues.clear()
         return items

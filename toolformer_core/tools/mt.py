@@ -78,20 +78,16 @@ class MT:
 
     @property
     def limits(self) -> ToolLimits:
-        """Those of the translator."""
         return self.translator.limits
 
     def load(self) -> None:
-        """Load the detector's and the translator's models."""
         self.detector.detect("ready")
         self.translator.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Translate one phrase; the context is ignored."""
         return self.run_batch([(input, context)])[0]
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
-        """Translate phrases together; their contexts are ignored."""
         sources = [self._source(phrase) for phrase, _ in questions]
         valid = [source for source in sources if isinstance(source, tuple)]
         translations = iter(self.translator.translate(valid) if valid else ())

@@ -83,7 +83,6 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
 
 
 def _checked(result: object) -> ToolResult:
-    """Return a result as it is; what is none becomes a failure."""
     if isinstance(result, ToolFailure) or (isinstance(result, ToolResponse) and isinstance(result.text, str)):
         return result
     return ToolFailure("crashed", f"the tool returned {type(result).__name__}, not a response or a failure")

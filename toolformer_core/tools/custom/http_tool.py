@@ -54,7 +54,6 @@ class HTTPTemplate:
             raise UsageError(f"json: this cannot be written as JSON: {exc}") from exc
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the environment variables that the templates name."""
         return secret_names(self.url, *self.headers.values(), self.body or "", canonical_json(self.json))
 
     @property

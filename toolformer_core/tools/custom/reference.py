@@ -51,7 +51,6 @@ class ToolReference:
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text is more than the name of a tool."""
     return any(mark in text for mark in ":=/") or text.endswith((".yaml", ".yml"))
 
 

@@ -78,7 +78,6 @@ class Clock:
     """What time it is, and how to wait for a message. Tests put another in its place, and then nobody really waits."""
 
     def now(self) -> float:
-        """Return seconds that only grow."""
         return time.monotonic()
 
     def wait(self, inbox: Inbox, seconds: float | None) -> Callable[[], None] | None:

@@ -63,7 +63,6 @@ class InProcess(Worker):
             return ToolFailure("crashed", f"the tool's process ended with exit code {code}", retryable=True)
 
     def _start(self) -> Connection | ToolformerError:
-        """Start the process, and wait until it has loaded the tool."""
         ours, theirs = Pipe()
         with theirs:
             arguments = [sys.executable, "-c", _CODE, str(theirs.fileno()), json.dumps(sys.path)]

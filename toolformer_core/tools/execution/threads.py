@@ -19,7 +19,6 @@ class Worker:
         self._tool = tool
 
     def answer(self, job: Job) -> Outcome:
-        """Begin the job, and return its outcome."""
         job.begin()
         return run_questions(self._tool, job.questions)
 
@@ -63,7 +62,6 @@ class ThreadWorkers:
             job.worker.stop()
 
     def close(self) -> None:
-        """Give all jobs up."""
         with self._ready:
             self._closed = True
             jobs = [*self._jobs, *self._under_way]

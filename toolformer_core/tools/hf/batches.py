@@ -100,7 +100,6 @@ class BatchedModel(ABC):
 
     @property
     def limits(self) -> ToolLimits:
-        """One batch at a time: the model is busy with it."""
         return ToolLimits(at_once=1, batch=self.batch, timeout_s=600.0)
 
     def load(self) -> Loaded:

@@ -45,7 +45,6 @@ class Checkpoint:
 
     @property
     def architectures(self) -> list[str]:
-        """The names of the model's classes, as `config.json` says."""
         return [str(architecture) for architecture in self.config.get("architectures") or ()]
 
     @property

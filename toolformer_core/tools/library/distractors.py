@@ -78,7 +78,6 @@ def distractors(count: int, seed: int = 0) -> list[Distractor]:
 
 
 def distractor(key: str) -> Distractor:
-    """Return the distractor with a key; an `UnknownNameError` if there is none."""
     if key not in _by_key():
         raise UnknownNameError("distractor", key, _by_key())
     return _by_key()[key]

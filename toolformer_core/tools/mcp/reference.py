@@ -85,7 +85,6 @@ class Server:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server runs on this machine."""
         return bool(self.command) or is_loopback(urlsplit(self.url).hostname or "")
 
 

@@ -77,7 +77,6 @@ class Session:
         self.owner = asyncio.create_task(self._own(), name="mcp-session")  # ends when the session is closed
 
     def close(self) -> None:
-        """Have the owner close the session; calls in progress fail."""
         self._closing.set()
 
     async def call(self, tool: str, arguments: dict[str, Any], deadline: float) -> CallToolResult:

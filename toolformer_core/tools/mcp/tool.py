@@ -71,7 +71,6 @@ class MCPTool:
 
     @cached_property
     def form(self) -> ArgumentForm:
-        """How an input becomes the tool's arguments."""
         return ArgumentForm(json.loads(self.definition.schema))
 
     @property
@@ -170,7 +169,6 @@ def definition_of(server: Server, tool: str) -> ToolDefinition:
 
 
 def result_of(answer: CallToolResult) -> ToolResult:
-    """Return the response or failure that a server's answer means."""
     text = _text(answer)
     text = text if text.strip() else _structured(answer.structured_content)
     if answer.is_error:
@@ -205,7 +203,6 @@ def _structured(value: Any) -> str:
 
 
 def failure_of(error: Exception, timeout_s: float) -> ToolFailure:
-    """Return the failure that an error of a call means."""
     from mcp import MCPError
     from mcp.types import INVALID_PARAMS, PARSE_ERROR
 

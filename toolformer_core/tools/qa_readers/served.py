@@ -88,7 +88,6 @@ class ServedReader:
 
     @property
     def model(self) -> str:
-        """The name by which the server knows the model."""
         return reader_endpoint(self.address).model
 
     @property
@@ -99,7 +98,6 @@ class ServedReader:
 
     @property
     def limits(self) -> ToolLimits:
-        """Several requests at a time; the server batches them itself."""
         return ToolLimits(at_once=self.at_once, timeout_s=2 * self.timeout_s, tries=3)
 
     def load(self) -> None:

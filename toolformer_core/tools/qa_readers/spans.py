@@ -45,7 +45,6 @@ class SpanReader(ModelReader):
 
     @property
     def digest(self) -> str:
-        """Digest of the model's files and of how a span is chosen."""
         figures = (_LEAST_MARGIN, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 

@@ -32,7 +32,6 @@ class TextToTextReader(ModelReader):
 
     @property
     def digest(self) -> str:
-        """Digest of the model's files, of the prompt and of its limits."""
         figures = map(str, (_WINDOW, _QUESTION_TOKENS, _ANSWER_TOKENS))
         return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
 

@@ -77,23 +77,20 @@ def build_index(
         start = digest_of("passages", str(FORMAT_VERSION), TOKENIZER)
         _put_json(folder / PROGRESS, asdict(IndexProgress(source.identity, limit, Position(), 0, start)))
     with _writing(folder) as (writer, held):
-        progress = _read_progress(folder)  # once the writer has the lock
-        _check_same(folder, asdict(progress.identity), progress.limit, source, limit)
-
-        def commit(progress: IndexProgress) -> None:
-            writer.commit()
-            _put_json(folder / PROGRESS, asdict(progress))
-
-        def add(row: int, passage: tuple[str, str, str]) -> None:
-            if row >= held:  # maybe more than `progress` knows of
-                writer.add_document(document_of(row, passage))
-
-        progress = _index(source, progress, add, commit, on_progress, commit_passages)
+        begun = progress = _read_progress(folder)  # once the writer has the lock
+        _check_same(folder, asdict(begun.identity), begun.limit, source, limit)
+        committed, committed_at = begun.passages, time.monotonic()
+        for progress in _indexed(source, begun, writer, held):
+            if progress.passages - committed >= commit_passages or time.monotonic() - committed_at >= _COMMIT_S:
+                _commit(writer, folder, progress)
+                committed, committed_at = progress.passages, time.monotonic()
+            if on_progress is not None:
+                on_progress(progress)
         if progress.passages < held:
             raise UsageError(f"the index in {folder} holds more passages than {source.path}; remove it, start again")
         if not progress.passages:
             raise UsageError(f"{source.path} holds no passages")
-        commit(progress)
+        _commit(writer, folder, progress)
     return _finish(source, folder, progress)
 
 
@@ -122,34 +119,25 @@ def _writing(folder: Path) -> Iterator[tuple[Any, int]]:
     writer.wait_merging_threads()
 
 
-def _index(
-    source: Source,
-    progress: IndexProgress,
-    add: Callable[[int, tuple[str, str, str]], None],
-    commit: Callable[[IndexProgress], None],
-    on_progress: Callable[[IndexProgress], None] | None,
-    commit_passages: int,
-) -> IndexProgress:
-    """Add all passages after a committed position; return the progress at the end."""
-    limit = progress.limit
-    count, digest, left_out = progress.passages, progress.digest, dict(progress.left_out)
-    committed, committed_at = count, time.monotonic()
-    for record in source.records(progress.position):
+def _indexed(source: Source, begun: IndexProgress, writer: Any, held: int) -> Iterator[IndexProgress]:
+    """Add all passages after a committed position but those that the index holds; yield how far each record led."""
+    limit, count, digest, left_out = begun.limit, begun.passages, begun.digest, dict(begun.left_out)
+    for record in source.records(begun.position):
         if limit is not None and count >= limit:
-            break
+            return
         for passage in record.passages[: None if limit is None else limit - count]:
             digest = digest_of(digest, *passage)
-            add(count, passage)
+            if count >= held:
+                writer.add_document(document_of(count, passage))
             count += 1
         if record.left_out:
             left_out[record.left_out] = left_out.get(record.left_out, 0) + 1
-        progress = IndexProgress(progress.identity, limit, record.end, count, digest, record.read, left_out)
-        if count - committed >= commit_passages or time.monotonic() - committed_at >= _COMMIT_S:
-            commit(progress)
-            committed, committed_at = count, time.monotonic()
-        if on_progress is not None:
-            on_progress(progress)
-    return progress
+        yield IndexProgress(begun.identity, limit, record.end, count, digest, record.read, left_out)
+
+
+def _commit(writer: Any, folder: Path, progress: IndexProgress) -> None:
+    writer.commit()
+    _put_json(folder / PROGRESS, asdict(progress))
 
 
 def _check_same(

@@ -134,7 +134,6 @@ class PassageIndex(PassageSearch):
 
     @property
     def digest(self) -> str:
-        """Digest of the file's bytes."""
         with self._lock:
             if not self._digest:
                 try:
@@ -188,7 +187,6 @@ def document_of(row: int, texts: Sequence[str]) -> Any:
 
 
 def stored_passage(searcher: Any, address: Any, row: int) -> Passage:
-    """Return a passage that a search has found."""
     document = searcher.doc(address)
     title, section, text = (document.get_first(name) or "" for name in FIELDS)
     return Passage(row, title, section, text)

@@ -73,7 +73,6 @@ class SearchIndex(PassageSearch):
 
     @property
     def info(self) -> IndexInfo:
-        """What `index.json` says; see `read_info`."""
         with self._lock:
             if self._info is None:
                 self._info = read_info(self.path)
@@ -81,7 +80,6 @@ class SearchIndex(PassageSearch):
 
     @property
     def digest(self) -> str:
-        """Digest of the passages."""
         return self.info.digest
 
     def load(self) -> int:

@@ -172,7 +172,6 @@ class _ModelTranslator(BatchedModel):
 
     @property
     def digest(self) -> str:
-        """Digest of the model's files (of a hub name: its commit) and of the table of languages."""
         return digest_of(type(self).__name__, VERSION, _TABLE_DIGEST, self._checkpoint.digest)
 
     def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
