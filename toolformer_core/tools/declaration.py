@@ -135,11 +135,9 @@ def declaration_of(tool: Tool) -> ToolDeclaration:
 
 def repeating_tools(tools: Mapping[str, Tool], keep_repeats: bool | None = None) -> frozenset[str]:
     """Return the keys of the tools of which equal calls nearby are all kept; None: as each tool declares."""
-    return frozenset(
-        key
-        for key, one in tools.items()
-        if (declaration_of(one).keep_repeats if keep_repeats is None else keep_repeats)
-    )
+    if keep_repeats is not None:
+        return frozenset(tools if keep_repeats else ())
+    return frozenset(key for key, one in tools.items() if declaration_of(one).keep_repeats)
 
 
 def _check_example(question: str, input_: str) -> None:

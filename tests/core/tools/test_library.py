@@ -1,7 +1,6 @@
 """The library as a whole: names, declarations, prompts, processes; and the distractors."""
 
 import re
-import sys
 
 import pytest
 from hypothesis import given
@@ -79,14 +78,6 @@ def test_the_sentences_in_every_prompt_are_ones_that_the_tool_is_tried_on() -> N
             assert conditions  # a tool that is tried on every document of a corpus costs hours
             (result,) = prefilter(key, [document], PrefilterConfig(), lambda _: ("en", 0.9), conditions)
             assert result.kept, (key, text)
-
-
-def test_a_tool_whose_package_is_missing_says_so_and_the_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "toolformer_core.tools.library.time_zones", raising=False)
-    monkeypatch.setitem(sys.modules, "tzdata", None)
-    with pytest.raises(UsageError, match="the tool time_zone needs the package tzdata: pip install tzdata"):
-        build_tools(["time_zone"])
-    assert list(build_tools(["units", "dictionary"])) == ["units", "dictionary"]
 
 
 ALL = distractors(139)

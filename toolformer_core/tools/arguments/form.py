@@ -124,13 +124,14 @@ class ArgumentForm:
 def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, int]:
     """Return the value that starts at a place, whether it stands in quotes, and where the next name starts."""
     if at < len(text) and text[at] in "\"'":
-        value, end = _quoted(text, at)
-        rest = text[end:]
-        if not rest.strip():
-            return value, True, len(text)
-        if following := next_name.match(text, end):
-            return value, True, following.end()
-        raise BadInput(f"after the quoted value comes {rest.strip()[:40]!r}, not a comma and a name")
+        match = _QUOTED.match(text, at)
+        if match is None:
+            raise BadInput(f"the quote at {text[at : at + 40]!r} is not closed")
+        value, rest = re.sub(rf"\\([{match[1]}\\])", r"\1", match[2]), text[match.end() :].strip()
+        following = next_name.match(text, match.end())
+        if rest and following is None:
+            raise BadInput(f"after the quoted value comes {rest[:40]!r}, not a comma and a name")
+        return value, True, following.end() if following else len(text)
     depth, end = 0, at
     while end < len(text):
         char = text[end]
@@ -146,10 +147,3 @@ def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, in
     if depth:
         raise BadInput(f"a bracket is not closed in {text[at : at + 40]!r}")
     return text[at:].strip(), False, len(text)
-
-
-def _quoted(text: str, start: int) -> tuple[str, int]:
-    match = _QUOTED.match(text, start)
-    if match is None:
-        raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")
-    return re.sub(rf"\\([{match[1]}\\])", r"\1", match[2]), match.end()

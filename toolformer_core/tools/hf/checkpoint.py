@@ -62,6 +62,10 @@ class Loaded:
     model: Any
     lock: threading.RLock = field(default_factory=threading.RLock)
 
+    def positions(self, otherwise: int) -> int:
+        """Return how many tokens the model can read at a time; the number given if it does not say."""
+        return int(getattr(self.model.config, "max_position_embeddings", None) or otherwise)
+
 
 def find_checkpoint(name: str) -> Checkpoint:
     """Return the files of a model, downloading those of a hub name that are not in its cache; else a `ModelError`."""

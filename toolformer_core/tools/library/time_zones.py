@@ -14,14 +14,10 @@ from functools import lru_cache
 from importlib import resources
 from zoneinfo import ZoneInfo
 
-from toolformer_core.errors import UsageError
+from tzdata import IANA_VERSION
+
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import one_line
-
-try:
-    from tzdata import IANA_VERSION
-except ImportError as exc:
-    raise UsageError("the tool time_zone needs the package tzdata: pip install tzdata") from exc
 
 _STANDARD_YEAR = 2026  # whose winter gives the standard time of a question without a date
 

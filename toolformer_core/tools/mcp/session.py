@@ -235,7 +235,9 @@ class Session:
         return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
 
     def _explained(self, exc: BaseException) -> Exception:
-        reason = _first(exc)
+        reason = exc
+        while isinstance(reason, BaseExceptionGroup):
+            reason = reason.exceptions[0]
         if isinstance(reason, UsageError):
             return reason
         if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._server.command:
@@ -257,12 +259,6 @@ def _certificates() -> ssl.SSLContext:
     import httpx2
 
     return httpx2.create_ssl_context()
-
-
-def _first(exc: BaseException) -> BaseException:
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    return exc
 
 
 async def _list_tools(client: Client) -> dict[str, Tool]:

@@ -66,7 +66,7 @@ class SpanReader(ModelReader):
 
 def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Iterator[_Window]:
     tokenizer = loaded.tokenizer
-    longest = min(_WINDOW, tokenizer.model_max_length, _positions(loaded.model.config))
+    longest = min(_WINDOW, tokenizer.model_max_length, loaded.positions(_WINDOW + 2) - 2)  # some count two more
     for number, (question, hits) in enumerate(questions):
         question_ids = cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
         for hit in hits:
@@ -86,11 +86,6 @@ def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> 
                 inputs = {key: encoded[key][part] for key in ("input_ids", "token_type_ids") if key in encoded}
                 nowhere = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
                 yield _Window(number, text, inputs, spans, nowhere)
-
-
-def _positions(config: Any) -> int:
-    """Return how many tokens a model can read at a time; some count two more, which are not for tokens."""
-    return int(getattr(config, "max_position_embeddings", None) or _WINDOW + 2) - 2
 
 
 def _logits(loaded: Loaded, windows: Sequence[_Window]) -> tuple[Any, Any]:

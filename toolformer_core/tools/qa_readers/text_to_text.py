@@ -51,8 +51,6 @@ class TextToTextReader(ModelReader):
 def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
     tokenizer = loaded.tokenizer
     tail = _TAIL.format(question=cut(tokenizer, storable(question), _QUESTION_TOKENS))
-    positions = getattr(loaded.model.config, "max_position_embeddings", None)
-    window = min(_WINDOW, int(positions)) if positions else _WINDOW
-    room = window - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
+    room = min(_WINDOW, loaded.positions(_WINDOW)) - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
     shown = cut(tokenizer, passages_text(hits), max(room, 1))
     return list(tokenizer(_HEAD + shown + tail)["input_ids"])

@@ -197,8 +197,7 @@ class M2M100Translator(_ModelTranslator):
 
     def _load(self) -> Loaded:
         loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
-        longest = int(getattr(loaded.model.config, "max_position_embeddings", None) or _POSITIONS)
-        self._source = SourceReader.of(loaded.tokenizer, longest, self.model)
+        self._source = SourceReader.of(loaded.tokenizer, loaded.positions(_POSITIONS), self.model)
         return loaded
 
     def _write(self, loaded: Loaded, inputs: list[list[int]]) -> list[list[int]]:
