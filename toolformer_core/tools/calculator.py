@@ -2,9 +2,8 @@
 
     27 + 4 * 2 -> 35        400 / 1400 -> 0.29        85 / 23 -> 3.70        11.4% * 1,500 = -> 171
 
-A model's text must never reach an interpreter. Arithmetic is in fractions, so `1 / 3 * 3` is 1. Every dash is a minus,
-and `÷ ∕ × · ∗` and full-width forms are read as what they mean. What could mean two things is refused (`0x10`,
-`0,234`), and so is a single number (`42`, `(42)`), which asks nothing.
+A model's text must never reach an interpreter. Arithmetic is in fractions, so `1 / 3 * 3` is 1. What could mean two
+things is refused (`0x10`, `0,234`), and so is a single number (`42`, `(42)`), which asks nothing.
 """
 
 import operator
@@ -52,8 +51,7 @@ class Calculator:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION)
 
-    def load(self) -> None:
-        """Do nothing, because there is nothing to load."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
         text = input.strip().translate(_FULL_WIDTH)

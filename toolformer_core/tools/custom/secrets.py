@@ -51,7 +51,7 @@ def fill(template: str, values: Mapping[str, str] | None = None) -> str:
 
 def secret(name: str) -> str:
     """Return a variable's value; a `UsageError` if it is not set, or holds more than one line."""
-    value = _value(name)
+    value = os.environ.get(name, "").strip()  # a file leaves a line break at its end
     if not value:
         raise UsageError(f"the environment variable {name} is not set, and a tool needs it")
     if not value.isprintable():  # a library's message about it would show it, in a form that nobody recognises
@@ -62,11 +62,6 @@ def secret(name: str) -> str:
 def hide_secrets(text: str, names: tuple[str, ...]) -> str:
     """Return a text in which the variables' values are replaced by their names."""
     for name in names:
-        if value := _value(name):
+        if value := os.environ.get(name, "").strip():
             text = text.replace(value, f"${{{name}}}")
     return text
-
-
-def _value(name: str) -> str:
-    """Return a variable's value, "" if it is not set, without the line break that a file leaves at its end."""
-    return os.environ.get(name, "").strip()

@@ -5,8 +5,7 @@ failure `timeout`, and its worker is replaced: a thread is left behind, a proces
 whole is retried question by question, which counts as no try. If the tool is dead (see `breaker`), every asker gets a
 `ToolError`, and for a while nobody may ask.
 
-There is no thread that watches the time: askers call `tick`, which says how long they may wait before they call it
-again; what becomes due earlier is announced by an empty message. Messages are posted from any thread.
+No thread watches the time: askers call `tick`; what becomes due earlier than it said is told by an empty message.
 """
 
 import heapq

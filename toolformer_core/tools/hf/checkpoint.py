@@ -139,7 +139,7 @@ def _load(checkpoint: Checkpoint, digest: str, auto_class: str) -> Loaded:
             output_loading_info=True,
             dtype=torch.bfloat16 if half else torch.float32,
         )
-    except _load_errors() as exc:
+    except Exception as exc:  # whatever transformers finds wrong with the files
         raise ModelError(f"the model {checkpoint.name!r} cannot be loaded: {first_line(exc)}") from exc
     if missing := sorted({*info["missing_keys"], *(str(key[0]) for key in info["mismatched_keys"])}):
         raise ModelError(
@@ -158,14 +158,8 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:
         if not any(any(checkpoint.folder.glob(pattern)) for pattern in _TOKENIZERS):
             raise FileNotFoundError("no file of one")  # transformers would make an empty one
         return tokenizers.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
-    except _load_errors() as exc:
+    except Exception as exc:  # whatever transformers finds wrong with the files
         raise ModelError(
             f"the model {checkpoint.name!r} has no tokenizer that can be read ({first_line(exc)}); save it beside the "
             "model (tokenizer.save_pretrained)"
         ) from exc
-
-
-def _load_errors() -> tuple[type[Exception], ...]:
-    from safetensors import SafetensorError
-
-    return (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError, SafetensorError)

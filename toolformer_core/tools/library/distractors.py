@@ -7,8 +7,6 @@ the question | form of the answer. In a form, `<...>` stands for a part that dep
     <int 3 9>      a whole number from 3 to 9          <code Aa00>   a letter for each A or a, a digit for each 0
     <time 6 22>    a time of day from 6:00 to 22:59    <list x|y|z>  two of these, in alphabetical order
     <pick x|y|z>   one of these
-
-None of them may do what a real tool does. Names in the table are invented, or those of towns and dishes.
 """
 
 import re
@@ -56,8 +54,7 @@ class Distractor:
         """Its examples and mock response; it has no annotation prompt, since nobody is to be taught it."""
         return ToolDeclaration(origin="distractors", examples=self.examples, mock_response=self.mock_response)
 
-    def load(self) -> None:
-        """Do nothing, because there is nothing to load."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Make up an answer; the context is ignored, and so are case and spaces of the input."""

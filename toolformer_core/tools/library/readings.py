@@ -71,16 +71,11 @@ def written(value: Fraction) -> str:
     decimals = 4
     while value and decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
         decimals += 1
-    text = _fixed(value, decimals)
-    return text.rstrip("0").rstrip(".") if (value * 10**decimals).denominator == 1 else text
-
-
-def _fixed(value: Fraction, decimals: int) -> str:
     scaled = abs(value) * 10**decimals
     rounded = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
-    sign = "-" if value < 0 and rounded else ""
     whole, rest = divmod(rounded, 10**decimals)
-    return f"{sign}{whole}.{rest:0{decimals}d}"
+    text = f"{'-' if value < 0 and rounded else ''}{whole}.{rest:0{decimals}d}"
+    return text.rstrip("0").rstrip(".") if scaled.denominator == 1 else text
 
 
 def _in_words(text: str) -> Fraction:

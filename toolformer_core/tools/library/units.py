@@ -169,7 +169,9 @@ def units(text: str) -> str:
     if any(unit.kind != source.kind for _, unit in parts) or (len(parts) > 1 and source.kind == "temperature"):
         raise ValueError("there are two quantities in it; give one")
     value = sum((convert(number, unit, source) for number, unit in parts[1:]), parts[0][0])
-    target = _target(line, [match.span() for match in found], mentions) or _other(source)
+    target = _target(line, [match.span() for match in found], mentions) or named_units().get(source.other)
+    if target is None:
+        raise ValueError(f"it does not say into what {source.symbol} are converted")
     return f"{written(convert(value, source, target))} {target.symbol}"
 
 
@@ -185,9 +187,3 @@ def _target(line: str, quantities: list[tuple[int, int]], mentions: re.Pattern[s
     if len(set(found)) > 1:
         raise ValueError(f"it names {found[0].symbol} and {found[1].symbol}; give one unit to convert into")
     return found[0] if found else None
-
-
-def _other(source: Unit) -> Unit:
-    if not source.other:
-        raise ValueError(f"it does not say into what {source.symbol} are converted")
-    return named_units()[source.other]

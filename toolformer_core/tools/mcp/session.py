@@ -1,7 +1,6 @@
 """One connection to an MCP server: opened, used by many calls at once, and closed, all on one event loop.
 
-The task `_own` opens and closes a session: the SDK's contexts may only be left by the task that entered them. Calls are
-tasks of their own that wait for the answer, the end of the session and their deadline, so none waits for ever. The
+The task `_own` opens and closes a session: the SDK's contexts may only be left by the task that entered them. The
 stream of what the server says is watched, so its death is noticed when its output ends, not when the next call is sent.
 """
 

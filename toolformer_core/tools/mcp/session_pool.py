@@ -1,8 +1,7 @@
 """The sessions of one MCP server: opened as calls need them, shared by many calls, replaced when broken.
 
-A call takes the session with the fewest calls in progress; another is opened while all are full, up to a bound. After
-an overdue call the server may be stuck: its session gets no more calls, and closes when those in progress are answered.
-Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
+After an overdue call the server may be stuck: its session gets no more calls, and closes when those in progress are
+answered. Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
 """
 
 from __future__ import annotations

@@ -151,8 +151,7 @@ class ExtractiveReader:
     def limits(self) -> ToolLimits:
         return ToolLimits()
 
-    def load(self) -> None:
-        """Do nothing: it needs no data."""
+    def load(self) -> None: ...
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[str | None]:
         """Return for each question the best span of the best sentences, or None if it is not probable enough."""

@@ -7,6 +7,7 @@ wrong key or address, an unknown model) ends the run.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -139,10 +140,12 @@ class ServedReader:
         return self._reading(response.status_code, content)
 
     def _reading(self, status: int, content: bytes | None) -> Reading:
-        said = None if content is None else _json(content)
+        said: Any = None
+        with suppress(ValueError, RecursionError):
+            said = json.loads(content or b"")
         if 200 <= status < 300:
             try:
-                text = said["choices"][0]["message"]["content"]  # type: ignore[index]
+                text = said["choices"][0]["message"]["content"]
             except (KeyError, IndexError, TypeError):
                 return ToolFailure("bad_response", f"{self.url} sent no chat completion", retryable=True)
             return answer_of(text) if isinstance(text, str) else None
@@ -173,10 +176,3 @@ class ServedReader:
         message = error.get("message") if isinstance(error, Mapping) else error
         lines = message.strip().splitlines() if isinstance(message, str) else []
         return f": {self.credentials.redact(lines[0])[:_DETAIL_CHARS]}" if lines else ""
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None

@@ -1,10 +1,9 @@
 """Cuts the text of a section into passages at the ends of sentences.
 
 A passage takes sentences until it has 100 words; a rest of fewer than 50 words goes to the passage before it.
-
 A sentence ends at `.`, `!` or `?` (with closing quotation marks and brackets) before white space, and at the end of a
 line; in both cases only if what follows does not begin with a small letter. Single letters and common English
-abbreviations end no sentence. Words are separated by white space.
+abbreviations end no sentence.
 """
 
 import re

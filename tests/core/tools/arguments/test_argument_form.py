@@ -45,6 +45,7 @@ OPTIONALS = form({}, {"limit": INTEGER, "lang": STRING})
         (SEVERAL, "source=:), target=a (b, amount=c), amount=1", {"source": ":)", "target": "a (b, amount=c)",
          "amount": 1}),
         (ODD, "@type=Cat, filter[x]=1, query=a, 3d=b", {"@type": "Cat", "filter[x]": "1", "query": "a, 3d=b"}),
+        (ONLY_OPTIONAL, "5", {"limit": 5}),
         (OPTIONALS, "", {}),
         (OPTIONALS, "lang=en", {"lang": "en"}),
     ],
@@ -120,12 +121,6 @@ def test_no_input_is_read_otherwise_than_with_arguments_or_a_reason(text: str) -
             "The input is the argument `query` (text); with others it is written `query=..., limit=...` "
             "(optional: limit, lang).",
         ),
-        (
-            SEVERAL,
-            "source=..., target=..., amount=...",
-            "The input is written `source=..., target=..., amount=...` (optional: day).",
-        ),
-        (ONLY_OPTIONAL, "limit", "The input is the argument `limit` (integer)."),
         (OPTIONALS, "limit=..., lang=...", "The input is written `limit=..., lang=...` (optional: limit, lang)."),
     ],
 )

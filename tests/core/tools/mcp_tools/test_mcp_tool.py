@@ -129,21 +129,13 @@ def test_headers_name_variables(over_http: MakeTool, http_server: ByHand, monkey
     assert http_server.authorizations == {"Bearer hunter2"}
 
 
-def test_a_server_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_started_says_why_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match="there is no program 'no-such-program'"):
         mcp_tool("mcp+stdio:no-such-program#echo")
-    script = tmp_path / "broken.py"
-    script.write_text("import sys; sys.stderr.write('the index is missing\\n'); sys.exit(1)")
-    with pytest.raises(ToolError, match=r"cannot connect .* its last words: the index is missing"):
-        mcp_tool(f"mcp+stdio:{sys.executable} -I -S {script}#echo")
-
-
-def test_a_program_that_is_no_server_is_shown_by_what_it_prints() -> None:
-    with pytest.raises(ToolError, match=r"its last words: usage: hello"):
-        mcp_tool("mcp+stdio:echo usage: hello#echo")
-
-
-def test_a_broken_server_shows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ToolError, match=r"cannot connect .* its last words: usage: hello"):
+        mcp_tool("mcp+stdio:echo usage: hello#echo")  # it is no server
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     script = tmp_path / "broken.py"
     script.write_text("import os, sys; sys.exit('bad token ' + os.environ['MY_TOKEN'])")
