@@ -275,10 +275,8 @@ def test_moves_of_a_robot(asked: str, expected: str) -> None:
     ("key", "asked", "wrong"),
     [
         ("units", "5 kg to metres", "kg is a unit of mass, m one of length"),
-        ("units", "five", "there is no quantity in it"),
         ("units", "10 km to miles or feet", "it names mi and ft"),
         ("units", "3 hours and 4 litres to minutes", "there are two quantities in it"),
-        ("logarithm", "ln 0", "only positive numbers have logarithms"),
         ("logarithm", "log 5 base 1", "1 is no base"),
         ("power", "0^-1", "0 has no negative power"),
         ("power", "sqrt(-1)", "no root of degree 2"),
@@ -291,7 +289,6 @@ def test_moves_of_a_robot(asked: str, expected: str) -> None:
         ("time_zone", "10:00 in Atlantis to Rome", "no city, country or time zone 'Atlantis'"),
         ("time_zone", "7:15 in Germany to United States", "United States has several time zones; name a city"),
         ("time_zone", "25:00 in Rome to Paris", "hour must be in 0..23"),
-        ("time_zone", "13 pm in Rome to Paris", "there is no 13 pm"),
         ("time_zone", "10:00 in ../../etc/passwd to Rome", "is known"),
         ("sleep", "for a while", "does not say how long"),
         ("robot_move", "dance", "'dance' is no move"),

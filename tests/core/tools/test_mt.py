@@ -313,7 +313,6 @@ def test_the_codes_are_those_of_fasttext_and_of_nllb() -> None:
     [
         ("Unë jetoj në Tiranë, kryeqyteti i Shqipërisë", "sq", "als_Latn"),
         ("Dr Bundesrat isch d Regierig vo de Schwyz und het sibe Mitglider", "als", None),  # Alemannic
-        ("Hovedstaden i Norge er Oslo, og den ligger ved fjorden", "no", "nob_Latn"),
     ],
 )
 def test_names_that_mislead(text: str, language: str, code: str | None) -> None:
@@ -326,8 +325,6 @@ def test_names_that_mislead(text: str, language: str, code: str | None) -> None:
     [
         ("這個問題對學生來說太難了", "zho_Hant"),
         ("这个问题对学生来说太难了", "zho_Hans"),
-        ("北京", "zho_Hans"),  # the same in both
-        ("", "zho_Hans"),
     ],
 )
 def test_the_script_of_chinese(text: str, code: str) -> None:

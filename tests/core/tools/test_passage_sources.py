@@ -92,7 +92,6 @@ def test_a_dump_gives_its_articles_sections_and_counts_the_other_pages(tmp_path:
         ("p.jsonl", KILT, "kilt"),
         ("p.txt", PSGS, "psgs"),
         ("p.tsv", "7\tno header\tMira Holt\n", "psgs"),
-        ("p.txt", a_dump(), "dump"),
         ("p.json", "\n" * 5000 + JSONL, "jsonl"),
     ],
 )

@@ -43,7 +43,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> PassageIndex:
     [
         ("Where was Mira Holt born?", "Orrin"),
         ("When was Mira Holt born?", "March 3, 1921"),
-        ("Who built the bridge of Garrow?", "Anton Reese"),
         ("What is the capital of Ostmark?", "Garrow"),
         ("Who is the mayor of Velden?", "Tora Lind"),
         ("How many inhabitants does Velden have?", "4,200"),

@@ -90,7 +90,6 @@ def test_long_texts_are_cut(server: ChatServer, reader: ServedReader, monkeypatc
     ("response", "failure"),
     [
         (Response('{"error": {"message": "a\\nb"}}', 429), ToolFailure("rate_limited", "URL answered 429: a", True)),
-        (Response('{"message": "later"}', 503), ToolFailure("unavailable", "URL answered 503: later", True)),
         (Response('{"error": "too long"}', 400), ToolFailure("refused", "URL answered 400: too long")),
         (Response("[" * 100_000, 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("x" * (2 << 20), 200), ToolFailure("bad_response", "URL sent no chat completion", True)),

@@ -104,10 +104,10 @@ class BatchedModel(ABC):
 
     def load(self) -> Loaded:
         """Load the model, if it is not loaded yet; a `ModelError` if it cannot be loaded."""
-        with _LOADING:
-            if self._loaded is None:
-                self._loaded = self._load()
-            return self._loaded
+        if self._loaded is None:
+            with _LOADING:
+                self._loaded = self._loaded or self._load()
+        return self._loaded
 
     @abstractmethod
     def _load(self) -> Loaded:
