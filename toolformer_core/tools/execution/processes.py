@@ -126,8 +126,8 @@ def _load(data: bytes) -> Tool:
         raise
     except Exception as exc:  # third-party code
         raise ToolError(
-            f"a tool cannot be made and loaded in a process of its own: {type(exc).__name__}: {exc}; its class must lie in "
-            "a module that can be imported"
+            f"a tool cannot be made and loaded in a process of its own: {type(exc).__name__}: {exc}; "
+            "its class must lie in a module that can be imported"
         ) from exc
     return tool
 
