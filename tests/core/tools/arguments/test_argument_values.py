@@ -17,7 +17,6 @@ STRINGS = {"type": "array", "items": {"type": "string"}}
     ("schema", "text", "value"),
     [
         ({"type": "string"}, " as it is ", " as it is "),
-        ({"type": "integer"}, "1,234,567", 1234567),
         ({"type": "boolean"}, "no", False),
         ({"enum": ["a", "A", "b"]}, "A", "A"),
         ({"enum": [1, 2.5, True, None]}, "2.5", 2.5),
@@ -51,7 +50,6 @@ def test_a_text_becomes_a_value(schema: Any, text: str, value: Any) -> None:
         ({"type": "integer"}, "٣", "not integer"),  # other digits
         ({"type": "number"}, "1e999", "not number"),
         ({"type": "boolean"}, "1", "not boolean"),
-        ({"enum": ["a", "A"]}, "á", "not one of"),
         ({"type": "object"}, '{"a": 1e999}', "not object"),
         ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not integer"),
     ],
