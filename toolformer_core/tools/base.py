@@ -1,8 +1,7 @@
 """The interface of a tool: a name, a fingerprint, and a function from an input text to a response text.
 
-A tool does not know documents, models or where results are stored. It never raises for a bad input; it returns a
-`ToolFailure` with a short stable reason. A `ToolformerError` means that the tool cannot answer any input (e.g. its data
-is broken) and ends the run. `responses.run_guarded` handles tools that raise anything else.
+It never raises for a bad input; it returns a `ToolFailure` with a short stable reason. A `ToolformerError` means that
+the tool cannot answer any input and ends the run. `responses.run_guarded` handles tools that raise anything else.
 """
 
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ __all__ = ["REMOTE_TTL_S", "BatchTool", "Engine", "Tool", "ToolLimits", "limits_
 REMOTE_TTL_S = 24 * 3600.0  # a remote index or model changes with its releases, rarely during a day of builds
 
 
+@runtime_checkable
 class Tool(Protocol):
     """Anything that turns an input text, and possibly some context, into a response text."""
 
@@ -37,53 +37,34 @@ class Tool(Protocol):
         """Digest of everything a response depends on: code version, index, table, model."""
 
     def load(self) -> None:
-        """Prepare what responses need (an index, a model), so that no call spends its time on it.
-
-        Raises:
-            ToolformerError: something cannot be loaded.
-        """
+        """Prepare what responses need (an index, a model); a `ToolformerError` if it cannot be loaded."""
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Answer one input.
-
-        Args:
-            input: the call's input text, as the model wrote it.
-            context: what the tool needs to know of the document; only the calendar reads it (an ISO date).
-        """
+        """Answer one input, as the model wrote it; the context is what the tool may know of the document: its date."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolLimits:
     """The limits of a tool while a corpus is annotated. None of it changes a response, so none is in a fingerprint.
 
-    Args:
-        at_once: calls (of a `BatchTool`: batches) in progress at a time in one process; no more processes than cores.
-        pool: `threads` for tools that wait (network, disk), `processes` for pure Python that computes: the tool is
-            pickled once for each process, so its class must lie in a module that can be imported.
-        batch: questions handed to a `BatchTool` together, at most.
-        per_second: calls (batches) that may begin in a second, over all threads of a process; None: any number.
-        timeout_s: seconds a call may take; None: the stage's own limit.
-        tries: of a question whose failure is retryable, the first included.
-        cost: of one call (of each question of a batch), in the user's own unit; it is only summed up.
-
-    Raises:
-        UsageError: a limit makes no sense.
+    A `UsageError` if a limit makes no sense.
     """
 
-    at_once: int = 32
+    at_once: int = 32  # calls (of a `BatchTool`: batches) in progress in one process; no more processes than cores
+    # threads for tools that wait (network, disk), processes for pure Python that computes: the tool is pickled once for
+    # each, so its class must lie in a module that can be imported
     pool: Literal["threads", "processes"] = "threads"
-    batch: int = 1
-    per_second: float | None = None
-    timeout_s: float | None = None
-    tries: int = 2
-    cost: float = 0.0
+    batch: int = 1  # questions handed to a `BatchTool` together, at most
+    per_second: float | None = None  # calls (batches) that may begin in a second, in one process; None: any number
+    timeout_s: float | None = None  # seconds a call may take; None: the stage's own limit
+    tries: int = 2  # of a question whose failure is retryable, the first included
+    cost: float = 0.0  # of one call (of each question of a batch), in the user's own unit; it is only summed up
 
     def __post_init__(self) -> None:
         for name in ("at_once", "batch", "tries"):
             if getattr(self, name) < 1:
                 raise UsageError(f"a tool's limit {name} must be at least 1, got {getattr(self, name)}")
-        for name in ("per_second", "timeout_s"):
-            value = getattr(self, name)
+        for name, value in (("per_second", self.per_second), ("timeout_s", self.timeout_s)):
             if value is not None and not value > 0:
                 raise UsageError(f"a tool's limit {name} must be positive, got {value}")
         if self.pool not in ("threads", "processes"):
@@ -119,11 +100,9 @@ def limits_of(tool: object) -> ToolLimits:
 
 
 def ttl_of(tool: object) -> float | None:
-    """Return for how many seconds a tool's responses may be reused; None: as long as its fingerprint stays the same.
+    """Return for how many seconds a tool's (or a reader's) responses may be reused, as its attribute `ttl_s` says.
 
-    A tool that uses a remote service has an attribute `ttl_s` (`REMOTE_TTL_S` if nothing better is known). One without
-    promises that its fingerprint covers everything its responses depend on. The same holds for what answers for a
-    tool, e.g. a reader of QA.
+    None, and no attribute: as long as its fingerprint, which then covers all that responses depend on, stays the same.
     """
     ttl_s: float | None = getattr(tool, "ttl_s", None)
-    return None if ttl_s is None else float(ttl_s)
+    return ttl_s

@@ -1,6 +1,6 @@
-"""Builds the tools that a run names: the paper's, the library's and a user's own. Nothing is registered or loaded here.
+"""Builds the tools that a run names: the paper's, the library's and a user's own.
 
-What can be checked cheaply (files, packages) is checked here, so that a run fails before it starts.
+Nothing is loaded here, but what can be checked cheaply (files, packages) is, so that a run fails before it starts.
 """
 
 import re
@@ -56,12 +56,9 @@ def build_tools(
 ) -> dict[str, Tool]:
     """Return the tools by key, in the order of the names; a name that is given twice counts once.
 
-    WikiSearch and QA share one index if they use the same file or folder and it does not change in between.
-
     Args:
         names: of the paper's tools, of the library's (see `library`), of entry points, keys in `settings.references`,
             or references of any form (see `custom.reference`); files are relative to the current folder.
-        settings: where the tools find their data, and the engines of QA and MT.
         qa_credentials: what the server that `settings.qa_reader` names requires of its clients.
 
     Raises:
@@ -86,8 +83,7 @@ def build_tools(
                     f"{loaded[other.key]} and {name} both give a tool {tool.name} ({tool.key}); choose another name "
                     f"for one of them, e.g. Other{tool.name}=..."
                 )
-        tools[tool.key] = tool
-        loaded[tool.key] = name
+        tools[tool.key], loaded[tool.key] = tool, name
     if not tools:
         raise UsageError("no tool was named; give at least one of: " + ", ".join(TOOL_NAMES))
     return tools
@@ -133,15 +129,9 @@ def _translator(name: str | None) -> Translator:
 
 
 def choose_reader(name: str | None, credentials: Credentials | None = None) -> Reader:
-    """Return a reader of QA; nothing is loaded, and no weights are read.
+    """Return a reader of QA: None or `embedded`, the address of a server with `#model`, or a model (folder, hub name).
 
-    Args:
-        name: None or `embedded`; the address of a server with `#model`; or a folder or a hub name of a model.
-        credentials: what the server requires of its clients; not used for others.
-
-    Raises:
-        ModelError: the address cannot be read; or the model is not found, or is neither extractive nor text-to-text.
-        UsageError: a package is missing.
+    A `ModelError` if the address cannot be read, or the model is not found, or is neither extractive nor text-to-text.
     """
     if name is None or name == "embedded":
         return ExtractiveReader()
@@ -155,9 +145,9 @@ def choose_reader(name: str | None, credentials: Credentials | None = None) -> R
     if checkpoint.writes_text:
         return TextToTextReader(name)
     raise ModelError(
-        f"the model {name!r} ({checkpoint.architecture}) cannot read passages for QA: give an extractive model "
-        "(...ForQuestionAnswering), a text-to-text model (e.g. T5ForConditionalGeneration), or, for a causal language "
-        "model, the URL of a server (http://127.0.0.1:8000/v1#model)"
+        f"the model {name!r} ({', '.join(checkpoint.architectures)}) cannot read passages for QA: give an extractive "
+        "model (...ForQuestionAnswering), a text-to-text model (e.g. T5ForConditionalGeneration), or, for a causal "
+        "language model, the URL of a server (http://127.0.0.1:8000/v1#model)"
     )
 
 
@@ -167,9 +157,7 @@ def _passages(settings: ToolSettings, embedded: Path) -> PassageSearch:
     if file.is_dir():
         return _opened_index(file.resolve(), SearchIndex(file).digest)
     if not file.is_file():
-        missing = "the embedded passages are missing from this installation: no file"
-        problem = "no passages file" if settings.passages else missing
-        raise UsageError(f"{problem} at {file}; give a JSONL file of title, section and text")
+        raise UsageError(f"no passages file at {file}; give a JSONL file of title, section and text")
     return _shared_index(file, PassageIndex(file).digest)
 
 

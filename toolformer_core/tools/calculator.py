@@ -2,10 +2,8 @@
 
     27 + 4 * 2 -> 35        400 / 1400 -> 0.29        85 / 23 -> 3.70        11.4% * 1,500 = -> 171
 
-It has its own tokenizer and precedence parser, because a model's text must never reach an interpreter. Arithmetic is in
-fractions, so `1 / 3 * 3` is 1. A result that is whole before rounding is written without decimals, any other with two,
-halves rounded away from zero. Every dash is a minus, and `÷ ∕ × · ∗` and full-width forms are read as what they mean.
-What could mean two things is refused (`0x10`, `0,234`), and so is a single number (`42`, `(42)`), which asks nothing.
+A model's text must never reach an interpreter. Arithmetic is in fractions, so `1 / 3 * 3` is 1. What could mean two
+things is refused (`0x10`, `0,234`), and so is a single number (`42`, `(42)`), which asks nothing.
 """
 
 import operator
@@ -53,11 +51,9 @@ class Calculator:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION)
 
-    def load(self) -> None:
-        """Do nothing, because there is nothing to load."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Evaluate one expression; the context is ignored."""
         text = input.strip().translate(_FULL_WIDTH)
         if len(text) > MAX_CHARS:
             return ToolFailure("too_long", f"{len(text)} characters, at most {MAX_CHARS}")

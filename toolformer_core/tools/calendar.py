@@ -29,8 +29,7 @@ class Calendar:
     def fingerprint(self) -> str:
         return digest_of(type(self).__name__, VERSION)
 
-    def load(self) -> None:
-        """Do nothing, because there is nothing to load."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Tell the date: that of the context, `YYYY-MM-DD`, without the time that may follow it."""

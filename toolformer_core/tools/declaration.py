@@ -7,9 +7,8 @@ prefilters are those of App. A.1, and the thresholds stand in `config`. No answe
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,6 @@ class DocumentFilter:
 
     @property
     def digest(self) -> str:
-        """Digest of the conditions."""
         return digest_of("filter", canonical_json(self))
 
 
@@ -61,9 +59,7 @@ class DocumentFilter:
 class ToolDeclaration:
     """How a tool is taught and grounded. None means the value of most of the paper's tools (see `config`).
 
-    Raises:
-        UsageError: a threshold is no number (which numbers make sense is checked with the build's own settings), or an
-            example or the mock response cannot be used.
+    A `UsageError` if an example or the mock response cannot be used.
     """
 
     origin: str = "built in"  # where the tool comes from, for people
@@ -80,24 +76,10 @@ class ToolDeclaration:
     mock_response: str = ""  # an example of a response, by which it can be ranked without being run; "": none
 
     def __post_init__(self) -> None:
-        for name, kinds in (("tau_s", (int, float)), ("top_k", (int,)), ("draws", (int,)), ("tau_f", (int, float))):
-            value = getattr(self, name)
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value)
-            ):
-                raise UsageError(f"{name} must be a {'whole ' if float not in kinds else ''}number, got {value!r}")
         for question, input_ in self.examples:
             _check_example(question, input_)
         if self.mock_response and (wrong := _not_a_line(self.mock_response)):
             raise UsageError(f"mock_response {self.mock_response[:80]!r} {wrong}; write one line, as the tool answers")
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], **more: Any) -> ToolDeclaration:
-        """Return a declaration from flat options, some of which are the conditions of `DocumentFilter`."""
-        names = {one.name for one in fields(DocumentFilter)}
-        conditions = {name: value for name, value in options.items() if name in names}
-        others = {name: value for name, value in options.items() if name not in names}
-        return cls(filter=DocumentFilter(**conditions), **others, **more)
 
     def sampling(self) -> dict[str, Any]:
         """Return the declared settings of `SampleConfig`."""
@@ -118,6 +100,18 @@ class ToolDeclaration:
         if f"[{name}(" not in self.prompt:
             raise PromptError(f"{shown} shows no call; its demonstrations must write the tool's name: [{name}(...)]")
         return self.prompt
+
+
+def read_prompt(path: Path, *, required: bool) -> str:
+    """Return the text of a prompt's file, "" if there is none and none is required; else a `PromptError`."""
+    if "\n" in str(path):  # a prompt was given where a path may stand, too
+        raise PromptError("the prompt has no {text}; put it where the document is inserted")
+    if not required and not path.is_file():
+        return ""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise PromptError(f"cannot read the prompt {path}: {exc}") from exc
 
 
 @lru_cache(maxsize=1)
@@ -141,11 +135,9 @@ def declaration_of(tool: Tool) -> ToolDeclaration:
 
 def repeating_tools(tools: Mapping[str, Tool], keep_repeats: bool | None = None) -> frozenset[str]:
     """Return the keys of the tools of which equal calls nearby are all kept; None: as each tool declares."""
-    return frozenset(
-        key
-        for key, one in tools.items()
-        if (declaration_of(one).keep_repeats if keep_repeats is None else keep_repeats)
-    )
+    if keep_repeats is not None:
+        return frozenset(tools if keep_repeats else ())
+    return frozenset(key for key, one in tools.items() if declaration_of(one).keep_repeats)
 
 
 def _check_example(question: str, input_: str) -> None:

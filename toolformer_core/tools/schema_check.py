@@ -1,8 +1,7 @@
 """Checks JSON schemas that clients and MCP servers send, and what is to fit them, without trusting either.
 
-Bounded are how much a schema comes to when its references are followed, how long a regular expression may search, and
-that no reference leaves the schema. Python's `re` and `regex` can take for ever over a pattern of ten characters, so
-patterns are matched by the linear engine of pydantic; one with look-around or back-references is not checked.
+Python's `re` and `regex` can take for ever over a pattern of ten characters, so patterns are matched by the linear
+engine of pydantic; one with look-around or back-references is not checked.
 """
 
 import re
@@ -104,40 +103,20 @@ class _Search:
 
 
 def _keywords(schema: Mapping[str, Any], search: _Search) -> dict[str, Any]:
-    """Return the keywords that are checked here: those with patterns, and `multipleOf`, in decimal numbers."""
+    """Return the keywords that are checked here, or not at all: with patterns, and `multipleOf`, in decimal numbers."""
     from jsonschema import ValidationError
 
     def pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[Any]:
         if validator.is_type(instance, "string") and not search(wanted, instance):
             yield ValidationError(f"{instance!r} does not match {wanted!r}")
 
-    def pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
-        if validator.is_type(instance, "object"):
-            for wanted, subschema in patterns.items():
-                for name, value in instance.items():
-                    if search(wanted, name):
-                        yield from validator.descend(value, subschema, path=name, schema_path=wanted)
-
-    def additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if not validator.is_type(instance, "object"):
-            return
-        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-        for name, value in instance.items():
-            if name in known or any(search(wanted, name) for wanted in patterns):
-                continue
-            if additional is False:
-                yield ValidationError(f"Additional properties are not allowed ({name!r} was unexpected)")
-            else:
-                yield from validator.descend(value, additional, path=name)
-
     def multiple_of(validator: Any, step: float, instance: Any, schema: Any) -> Iterator[Any]:
         if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(step)):
             yield ValidationError(f"{instance!r} is not a multiple of {step}")
 
-    keywords: dict[str, Any] = {"pattern": pattern, "patternProperties": pattern_properties}
-    keywords |= {"additionalProperties": additional_properties, "multipleOf": multiple_of}
-    if "patternProperties" in str(schema):  # jsonschema would search its patterns without a bound
-        keywords["unevaluatedProperties"] = lambda *_: ()
+    keywords: dict[str, Any] = {"pattern": pattern, "multipleOf": multiple_of}
+    if "patternProperties" in str(schema):  # jsonschema would search names by its patterns without a bound
+        keywords |= dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties"), lambda *_: ())
     return keywords
 
 

@@ -42,11 +42,9 @@ class WikiSearch:
         return digest_of(type(self).__name__, VERSION, str(self.max_chars), self.index.digest)
 
     def load(self) -> None:
-        """Build or open the index."""
         self.index.load()
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Search for one term; the context is ignored."""
         if not query_words(input):
             return ToolFailure("empty_input")
         hits = self.index.search(input, limit=1)

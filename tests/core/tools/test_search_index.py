@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -71,9 +70,6 @@ def same_results(hits: list[Hit], expected: list[Hit]) -> bool:
     )
 
 
-# Results.
-
-
 @pytest.mark.parametrize(
     "text", ["Mira Holt", "painters", "velden", '[Velden] AND "', "heron reed", "the mill by the river", "zebra", "?!"]
 )
@@ -122,26 +118,6 @@ def test_no_best_passage_is_missed(
             assert same_results(index.search(query, limit, boost), in_ram.search(query, limit, boost)), query
 
 
-def test_frequent_words_alone_are_not_searched_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # `the` is in all passages, `heron` in one of them: ln(1 + 0.5 / 1000.5) is nearly 0, so `the` decides nothing
-    monkeypatch.setattr(maxscore, "_FIRST_POSTINGS", 300)  # fewer than hold `the`
-    rows = [{"title": "x", "text": f"the number {number}"} for number in range(999)]
-    path = write_rows(tmp_path / "p.jsonl", [*rows, {"title": "y", "text": "the heron"}])
-    build_index(open_source(path), tmp_path / "index")
-    index = SearchIndex(tmp_path / "index")
-    assert [hit.passage.row for hit in index.search("the heron", 1)] == [999]
-    searched: list[list[int]] = []
-    both = maxscore.MaxScore._both
-
-    def watched(self: maxscore.MaxScore, essential: Sequence[Any], optional: Sequence[Any]) -> Any:
-        searched.append([term.postings for term in essential])
-        return both(self, essential, optional)
-
-    monkeypatch.setattr(maxscore.MaxScore, "_both", watched)
-    assert index.search("the number 7", 1)[0].passage.text == "the number 7"
-    assert searched == [[1]]  # passages that hold `7`: one, and that is known to be the best
-
-
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(
     "abto []{}()\"':^~*?\\/+-&|!<> ANDORNOT", max_size=40
 )
@@ -150,9 +126,6 @@ ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(
 @given(ANY_TEXT)
 def test_any_text_is_searched_for(folder: Path, source: Path, text: str) -> None:
     assert same_results(SearchIndex(folder).search(text), PassageIndex(source).search(text))
-
-
-# The tools.
 
 
 def test_the_tools_take_an_index(folder: Path) -> None:
@@ -173,9 +146,6 @@ def test_a_folder_is_opened_through_links(folder: Path, monkeypatch: pytest.Monk
     assert index.load() == len(ROWS)
     assert not list(folder.glob(".*.lock"))  # tantivy took its lock elsewhere
     assert index.search("painters")[0].passage.title == "Mira Holt"
-
-
-# Writing.
 
 
 def test_what_the_folder_says(folder: Path, source: Path) -> None:
@@ -281,9 +251,6 @@ def test_a_limit_cuts_within_a_record(tmp_path: Path) -> None:
     assert build_index(open_source(path), tmp_path / "whole").passages == 10
 
 
-# What is wrong.
-
-
 def test_another_source_or_limit_is_an_error(folder: Path, source: Path, tmp_path: Path) -> None:
     other = write_rows(tmp_path / "other.jsonl", ROWS[:2])
     with pytest.raises(UsageError, match="holds the index of another file than"):
@@ -295,13 +262,15 @@ def test_another_source_or_limit_is_an_error(folder: Path, source: Path, tmp_pat
         build_index(open_source(source), tmp_path / "index", limit=1)
     with pytest.raises(UsageError, match="was begun with --limit 1; give the same"):
         build_index(open_source(other), tmp_path / "index")
+    (tmp_path / "index" / PROGRESS).write_text("{}")
+    with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
+        build_index(open_source(other), tmp_path / "index", limit=1)
 
 
-def test_a_folder_of_other_files_is_not_written_to(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not empty and holds no index"):
-        build_index(open_source(source), source.parent)
-    with pytest.raises(UsageError, match="is a file; name a folder"):
-        build_index(open_source(source), source)
+def test_a_folder_of_other_files_is_not_written_to(source: Path) -> None:
+    for place, wrong in ((source.parent, "is not empty and holds no index"), (source, "is a file; name a folder")):
+        with pytest.raises(UsageError, match=wrong):
+            build_index(open_source(source), place)
 
 
 def test_two_runs_do_not_write_one_folder(source: Path, tmp_path: Path) -> None:
@@ -374,10 +343,3 @@ def test_two_processes_open_one_index(folder: Path) -> None:
     for process in processes:
         out, _ = process.communicate("\n", timeout=60)
         assert (out, process.returncode) == ("Mira Holt\n", 0)
-
-
-def test_a_damaged_progress_file_says_so(source: Path, tmp_path: Path) -> None:
-    build_until_killed(source, tmp_path / "index")
-    (tmp_path / "index" / PROGRESS).write_text("{}")
-    with pytest.raises(UsageError, match=r"progress.json is damaged .*; remove .* and start again"):
-        build_index(open_source(source), tmp_path / "index")

@@ -68,9 +68,13 @@ def test_no_answer_is_recognised(server: ChatServer, reader: ServedReader, said:
     assert read(reader) is None
 
 
-def test_nothing_is_asked_without_passages(server: ChatServer, reader: ServedReader) -> None:
+def test_nothing_is_asked_without_passages_and_a_choice_without_text_is_none(
+    server: ChatServer, reader: ServedReader
+) -> None:
     assert read(reader, QUESTION, []) is None
     assert server.asked == []
+    server.next.append(Response('{"choices": [{"message": {"content": null, "refusal": "no"}}]}'))
+    assert read(reader) is None
 
 
 def test_long_texts_are_cut(server: ChatServer, reader: ServedReader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,11 +90,7 @@ def test_long_texts_are_cut(server: ChatServer, reader: ServedReader, monkeypatc
     ("response", "failure"),
     [
         (Response('{"error": {"message": "a\\nb"}}', 429), ToolFailure("rate_limited", "URL answered 429: a", True)),
-        (Response("oops", 500), ToolFailure("unavailable", "URL answered 500", True)),
-        (Response('{"message": "later"}', 503), ToolFailure("unavailable", "URL answered 503: later", True)),
         (Response('{"error": "too long"}', 400), ToolFailure("refused", "URL answered 400: too long")),
-        (Response('{"error": {"code": 3}}', 403), ToolFailure("refused", "URL answered 403")),
-        (Response("<html>", 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("[" * 100_000, 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
         (Response("x" * (2 << 20), 200), ToolFailure("bad_response", "URL sent no chat completion", True)),
     ],
@@ -101,11 +101,6 @@ def test_typed_failures(server: ChatServer, reader: ServedReader, response: Resp
     assert isinstance(found, ToolFailure)
     assert ToolFailure(found.reason, found.detail.replace(server.url, "URL"), found.retryable) == failure
     assert read(reader) == "Tora Lind"  # the next question is answered
-
-
-def test_a_choice_without_text_is_no_answer(server: ChatServer, reader: ServedReader) -> None:
-    server.next.append(Response('{"choices": [{"message": {"content": null, "refusal": "no"}}]}'))
-    assert read(reader) is None
 
 
 def test_a_server_that_does_not_answer_in_time_may_be_asked_again(server: ChatServer) -> None:
@@ -141,9 +136,10 @@ def test_what_concerns_every_question_ends_the_run(server: ChatServer, reader: S
 def test_redirects_are_not_followed(server: ChatServer, reader: ServedReader) -> None:
     with chat_server() as other:
         server.next.append(RedirectResponse(f"{other.url}/chat/completions?{SECRET}", 307))
-        with pytest.raises(ModelError, match=r"refers to 127\.0\.0\.1; give the final address"):
+        with pytest.raises(ModelError, match="answered 307") as caught:
             read(reader)
         assert other.asked == []
+    assert SECRET not in str(caught.value)
 
 
 def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,18 +160,11 @@ def test_a_secret_is_shown_nowhere(server: ChatServer, reader: ServedReader, cap
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("http://gpu.example:8000/v1#m", "another machine, where plain HTTP can be read"),
-        ("https://host/v1", "'https://host/v1' does not name a server and a model"),
+        ("http://gpu.example:8000/v1#m", "another machine, and plain HTTP can be read"),
         ("ftp://host/v1#m", "does not name a server and a model"),
         (f"https://user:{SECRET}@host/v1#m", "may hold a secret"),  # its / is not escaped
-        (
-            "https://user:secret@host/v1#m",
-            "leave the credentials out of the address of the QA reader at https://host/v1;",
-        ),
-        (
-            "https://host/v1?key=secret#m",
-            "leave the credentials out of the address of the QA reader at https://host/v1;",
-        ),
+        ("https://user:secret@host/v1#m", "leave the credentials out of the address of the reader at https://host/v1;"),
+        ("https://host/v1?key=secret#m", "leave the credentials out of the address of the reader at https://host/v1;"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_an_error_without_its_secrets(address: str, message: str) -> None:

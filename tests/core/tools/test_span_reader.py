@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from tests.support.tiny_checkpoints import save_span_model
 from toolformer_core.errors import ModelError
 from toolformer_core.records import ToolFailure, ToolResponse
 from toolformer_core.tools.build import choose_reader
-from toolformer_core.tools.hf import checkpoint
 from toolformer_core.tools.hf.batches import batches, padded
 from toolformer_core.tools.qa import QA
 from toolformer_core.tools.qa_readers import spans
@@ -132,18 +132,15 @@ def test_an_answer_has_at_most_thirty_tokens() -> None:
 
 @pytest.mark.usefixtures("any_span")
 def test_any_text_may_be_asked(folder: Path) -> None:
-    reader = SpanReader(str(folder))
-    odd, long, unread = reader.read([("\ud800 ?", hits("Velden.")), ("mayor " * 500, hits("Velden.")), ("Who?", [])])
-    assert odd is not None
-    assert long is not None
-    assert unread is None
+    asked = [("\ud800 ?", hits("Velden.")), ("mayor " * 500, hits("Velden.")), ("Who?", [])]
+    assert [answer is None for answer in SpanReader(str(folder)).read(asked)] == [False, False, True]
 
 
 @pytest.mark.usefixtures("any_span")
 def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = SpanReader(str(folder))
     first.load()
-    monkeypatch.setattr(checkpoint, "_load", None)  # a second loading would fail
+    monkeypatch.setattr(transformers.AutoModelForQuestionAnswering, "from_pretrained", None)  # a second would fail
     copy = pickle.loads(pickle.dumps(first))
     assert copy.digest == first.digest
     asked = [("Who?", hits(TEXTS["Velden"]))]
@@ -152,24 +149,19 @@ def test_the_model_is_loaded_once_and_travels_as_its_name(folder: Path, monkeypa
 
 def test_what_the_digest_follows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_span_model(tmp_path, WORDS, seed=2)
-    before = SpanReader(str(tmp_path)).digest
-    assert before != SpanReader(str(folder)).digest
+    digests = [SpanReader(str(folder)).digest, SpanReader(str(tmp_path)).digest]
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    assert SpanReader(str(tmp_path)).digest != before
-    before = SpanReader(str(tmp_path)).digest
+    digests.append(SpanReader(str(tmp_path)).digest)
     monkeypatch.setattr(spans, "_LEAST_MARGIN", 1.0)
-    assert SpanReader(str(tmp_path)).digest != before
+    assert len({*digests, SpanReader(str(tmp_path)).digest}) == 4
 
 
 @pytest.mark.parametrize(
     ("config", "wrong"),
     [
-        (
-            '{"architectures": ["LlamaForCausalLM"]}',
-            r"\(LlamaForCausalLM\) cannot read passages for QA: give an extractive",
-        ),
-        ('["a list"]', "not a JSON object"),
-        ("{", "cannot be read"),
+        ('{"architectures": ["LlamaForCausalLM"]}', r"\(LlamaForCausalLM\) cannot read passages for QA: give an"),
+        ('["a list"]', "cannot be read as an object"),
+        ("{", "cannot be read as an object"),
     ],
 )
 def test_the_architecture_chooses_the_reader(tmp_path: Path, config: str, wrong: str) -> None:
@@ -209,11 +201,3 @@ def test_batches_hold_the_longest_first_and_no_more_than_they_may() -> None:
     assert list(batches([20], 10)) == [[0]]
     assert list(batches([], 10)) == []
     assert padded([[1, 2], [3]], 7, "cpu").tolist() == [[1, 2], [3, 7]]
-
-
-def test_padding_changes_no_logit(folder: Path) -> None:
-    loaded = SpanReader(str(folder)).load()
-    short, long = spans._windows(loaded, [("Who?", hits("Velden.")), ("Who?", hits("Velden is a town in the north."))])
-    assert len(short.spans) < len(long.spans)
-    for together, alone in zip(spans._logits(loaded, [short, long]), spans._logits(loaded, [short]), strict=True):
-        np.testing.assert_allclose(together[0, : len(short.spans)], alone[0], rtol=0, atol=1e-4)

@@ -108,15 +108,10 @@ def test_passages_are_shown_with_their_titles() -> None:
         ("Tora Lind", "Tora Lind"),
         ("  Tora Lind.\nShe is the mayor.", "Tora Lind"),
         ('Answer: "Tora Lind."', "Tora Lind"),
-        ("**1348**", "1348"),
-        ("Tora L.", "Tora L."),
         ("the U.S.", "the U.S."),
         ("<think>The mayor?\nLind.</think>\n\nTora Lind", "Tora Lind"),
         ("<think>The mayor? I am not", None),  # cut before it answered
         ("", None),
-        ("Unanswerable.", None),
-        ('"No answer"', None),
-        ("I don’t know.", None),
         ("No. 5", "No. 5"),
     ],
 )

@@ -1,3 +1,4 @@
+import gzip
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,12 +9,14 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.records import ToolFailure, ToolResponse
+from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.search.passages import PassageIndex, query_words
 from toolformer_core.tools.wikisearch import WikiSearch, snippet
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.text(
     "abto []{}()\"':^~*?\\/+-&|!<> ANDORNOT", max_size=40
 )
+ARCHIVE = gzip.compress(b"".join(b'{"title": "%d", "text": "b"}\n' % number for number in range(500)), mtime=0)
 LONG = "The mill stands by the Sella. " * 20
 
 ROWS = [
@@ -38,7 +41,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> PassageIndex:
         ("Mira Holt", "Mira Holt > Life > Mira Holt was a painter who was born in Velden."),
         ("painters", "Mira Holt > Life > Mira Holt was a painter who was born in Velden."),  # stemmed
         ("velden", "Velden > Velden is a town in the north of Ostmark."),  # the title counts more
-        ('[Velden] AND "', "Velden > Velden is a town in the north of Ostmark."),
         ("heron reed", "Twin > A > Heron and reed."),  # equal scores: the first in the file
     ],
 )
@@ -76,16 +78,9 @@ def test_a_snippet_is_never_longer_than_asked(text: str, limit: int) -> None:
     assert len(snippet(text, limit)) <= limit
 
 
-@given(ANY_TEXT)
-def test_any_text_is_answered_or_refused(index: PassageIndex, text: str) -> None:
-    result = WikiSearch(index).run(text)
-    assert result.text if isinstance(result, ToolResponse) else result.reason
-
-
 def test_query_words_are_words_only() -> None:
-    assert query_words('Title:"Röntgen" AND (x-ray^2 \ud800 OR) \0 नमस्ते title') == [
-        *("title", "röntgen", "and", "x", "ray", "2", "or", "नमस्ते")
-    ]
+    words = "title röntgen and x ray 2 or नमस्ते".split()
+    assert query_words('Title:"Röntgen" AND (x-ray^2 \ud800 OR) \0 नमस्ते title') == words
 
 
 def test_the_fingerprint_follows_the_passages(index: PassageIndex, tmp_path: Path) -> None:
@@ -100,15 +95,17 @@ def test_the_fingerprint_follows_the_passages(index: PassageIndex, tmp_path: Pat
     [
         (b'{"title": "a", "text": "b"}\n{"title": "a"}', "line 2 is not a passage"),
         (b'{"title": 1, "text": "b"}', "line 1 is not a passage"),
-        (b'{"title": "a", "text": "\\ud800"}', "line 1 is not a passage.*surrogate U.D800"),
         (b"[" * 100_000, "line 1 is not a passage"),
         (b"\xff", "cannot read passages"),
         (b"\n", "holds no passages"),
+        (ARCHIVE[: len(ARCHIVE) // 2] + bytes(40) + ARCHIVE[len(ARCHIVE) // 2 + 40 :], "passage"),
     ],
 )
-def test_a_broken_file_says_where(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "p.jsonl"
+def test_a_broken_file_says_where_before_the_first_call(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / ("p.jsonl.gz" if content.startswith(b"\x1f\x8b") else "p.jsonl")
     path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        build_tools(["qa"], ToolSettings(passages=path))
     with pytest.raises(UsageError, match=message):
         PassageIndex(path).load()
 

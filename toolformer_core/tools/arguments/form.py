@@ -1,18 +1,9 @@
 """From a call's input text to the arguments of a tool, as its JSON schema asks for them.
 
-How an input is read depends on the tool's arguments:
-
-    none                    the input is empty
-    one                     the whole input is its value: `Europe/Paris`
-    one that is required    the whole input is its value; the others are given by name, and then all are:
-                            `query=red panda, limit=3`. An input is read by name if it begins with `NAME=`, NAME being
-                            one of the tool's arguments
-    several                 by name, in any order: `source=EUR, target=USD, amount=20`
-
-By name, a value reaches up to a comma that another `NAME=` or `WORD=` follows, so it may hold commas; one within (),
-[] or {} ends no value. A value in quotes, `"` or `'`, may hold everything; inside, `\\"` is a quote and `\\\\` is a
-backslash: `text="limit=3, or so", limit=5`. Elsewhere quotes are ordinary characters (`text=don't`). What a value may
-look like is in `values`. Arguments are checked against the whole schema before the tool sees them.
+One argument, or the one that is required, takes the whole input (`Europe/Paris`), unless that begins with one of the
+tool's `NAME=`. Several are given by name, in any order: `source=EUR, target=USD, amount=20`. A value then reaches up to
+a comma that another `NAME=` or `WORD=` follows; one within (), [] or {} ends no value. A value in quotes, `"` or `'`,
+may hold everything; inside, `\\"` is a quote and `\\\\` is a backslash. Elsewhere quotes are ordinary characters.
 """
 
 import json
@@ -68,16 +59,14 @@ class ArgumentForm:
         """What an input looks like, for a person, in one sentence."""
         if not self._properties:
             return "The input is empty."
-        others = ", ".join(self.optional)
+        optional = f" (optional: {', '.join(self.optional)})" if self.optional else ""
         if self.whole is None:
-            if not self.required:
-                return f"The input is written `{self.template}`, each of them optional."
-            return f"The input is written `{self.template}`{f' (optional: {others})' if others else ''}."
+            return f"The input is written `{self.template}`{optional}."
         kinds = " or ".join(kinds_of(self._properties[self.whole], self.schema))
         said = f"The input is the argument `{self.whole}` ({kinds})"
-        if self.whole in self.required and others:
-            return f"{said}; with others it is written `{self.whole}=..., {self.optional[0]}=...` (optional: {others})."
-        return f"{said}."
+        if len(self._properties) == 1:
+            return f"{said}."
+        return f"{said}; with others it is written `{self.whole}=..., {self.optional[0]}=...`{optional}."
 
     def arguments(self, text: str) -> dict[str, Any]:
         """Return the arguments that an input gives; `BadInput` if it has another form, or the schema refuses them."""
@@ -85,8 +74,7 @@ class ArgumentForm:
             raise BadInput(problem)
         found = self._read(text)
         if missing := [name for name in self.required if name not in found]:
-            verb = "is" if len(missing) == 1 else "are"
-            raise BadInput(f"{', '.join(missing)} {verb} missing: write {self.template}")
+            raise BadInput(f"{missing[0]} is missing: write {self.template}")
         if problem := self.problem(found):
             raise BadInput(problem)
         return found
@@ -105,8 +93,6 @@ class ArgumentForm:
             return {}
         only = self.whole
         if not text.strip():
-            if only in self.required:
-                raise BadInput(f"the input is empty: write {self.template}")
             return {}
         if only is not None and (len(self._properties) == 1 or not self._by_name.match(text)):
             return {only: self._value(only, text, quoted=False)}
@@ -138,13 +124,14 @@ class ArgumentForm:
 def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, int]:
     """Return the value that starts at a place, whether it stands in quotes, and where the next name starts."""
     if at < len(text) and text[at] in "\"'":
-        value, end = _quoted(text, at)
-        rest = text[end:]
-        if not rest.strip():
-            return value, True, len(text)
-        if following := next_name.match(text, end):
-            return value, True, following.end()
-        raise BadInput(f"after the quoted value comes {rest.strip()[:40]!r}, not a comma and a name")
+        match = _QUOTED.match(text, at)
+        if match is None:
+            raise BadInput(f"the quote at {text[at : at + 40]!r} is not closed")
+        value, rest = re.sub(rf"\\([{match[1]}\\])", r"\1", match[2]), text[match.end() :].strip()
+        following = next_name.match(text, match.end())
+        if rest and following is None:
+            raise BadInput(f"after the quoted value comes {rest[:40]!r}, not a comma and a name")
+        return value, True, following.end() if following else len(text)
     depth, end = 0, at
     while end < len(text):
         char = text[end]
@@ -160,10 +147,3 @@ def _scan(text: str, at: int, next_name: re.Pattern[str]) -> tuple[str, bool, in
     if depth:
         raise BadInput(f"a bracket is not closed in {text[at : at + 40]!r}")
     return text[at:].strip(), False, len(text)
-
-
-def _quoted(text: str, start: int) -> tuple[str, int]:
-    match = _QUOTED.match(text, start)
-    if match is None:
-        raise BadInput(f"the quote at {text[start : start + 40]!r} is not closed")
-    return re.sub(rf"\\([{match[1]}\\])", r"\1", match[2]), match.end()

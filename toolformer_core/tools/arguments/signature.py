@@ -2,12 +2,9 @@
 
     def f(text: str)                                         the whole input, as it is; so without an annotation
     def f(amount: float, unit: str, to: str = "m")           arguments by name: `amount=3, unit=mi`, see `form`
-    def f(number: int)                                       one argument: `3`
-    def f()                                                  nothing: the input is empty
     a parameter `context: str` besides                       what the tool may know beside the input, such as a date
 
-An annotation is whatever pydantic has a JSON schema for: int, float, bool, Literal, Enum, list[...], `X | None`, date,
-dataclasses. The function gets values of these types, and its own defaults where a call leaves an argument out.
+An annotation is whatever pydantic has a JSON schema for. The function gets values of these types.
 """
 
 from __future__ import annotations

@@ -101,10 +101,7 @@ def kinds_of(schema: Any, root: Mapping[str, Any]) -> list[str]:
 def _alternatives(
     schema: Any, root: Mapping[str, Any], seen: set[int] | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return the kinds of value that a schema allows, each with the schema that says more of it.
-
-    Branches that lead back into themselves allow nothing new: each list of them is gone through once (`seen`).
-    """
+    """Return the kinds of value that a schema allows, each with its schema; no list of branches is read twice."""
     schema, seen = resolved(schema, root), set() if seen is None else seen
     if "enum" in schema or "const" in schema:
         return [("enum", schema)]
@@ -113,10 +110,8 @@ def _alternatives(
         new = branches if id(branches) not in seen else []
         seen.add(id(branches))
         return [found for branch in new for found in _alternatives(branch, root, seen)]
-    types = schema.get("type")
-    names = [types] if isinstance(types, str) else types if isinstance(types, list) else []
-    guess = "object" if "properties" in schema else "array" if "items" in schema else "any"
-    return [(str(name), schema) for name in names or [guess]]
+    types = schema.get("type") or ("object" if "properties" in schema else "array" if "items" in schema else "any")
+    return [(str(name), schema) for name in (types if isinstance(types, list) else [types])]
 
 
 def _options(schema: Mapping[str, Any]) -> list[Any]:

@@ -10,15 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from toolformer_core.config import canonical_json
-from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import UsageError
 from toolformer_core.http_client import HEADER_NAME, kept_client, read_at_most
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of, unencodable
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
-from toolformer_core.tools.custom.secrets import fill, hide_secrets, secret, secret_names
+from toolformer_core.tools.custom.secrets import checked_address, fill, hide_secrets, secret, secret_names
 from toolformer_core.tools.declaration import ToolDeclaration
 
 _VERSION = "2"
@@ -40,27 +39,13 @@ class HTTPTemplate:
     ttl_s: float = REMOTE_TTL_S  # seconds for which a response may be reused
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-        except ValueError as exc:
-            raise UsageError(f"url: this is no http or https URL: {exc}") from exc
-        if any(mark in parts.netloc for mark in "{}$"):
+        if any(mark in checked_address(self.url).netloc for mark in "{}$"):
             raise UsageError(f"url: the host of {self.url!r} must be written out")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"url: {self.url!r} is no http or https URL")
-        if parts.username or parts.password:
-            raise UsageError("url: credentials do not belong into a URL; write headers with ${VARIABLE}")
-        try:
-            _ = parts.port
-        except ValueError as exc:
-            raise UsageError(f"url: the port of {parts.hostname} must be a number up to 65535") from exc
         if not self.ttl_s > 0:
             raise UsageError(f"ttl_s must be positive, got {self.ttl_s}")
         for name in self.headers:
             if not re.fullmatch(HEADER_NAME, name):
                 raise UsageError(f"headers: {name[:40]!r} is not the name of an HTTP header")
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise UsageError(f"url: http without encryption is only for this machine; write https for {parts.hostname}")
         if self.json is not None and self.body is not None:
             raise UsageError("give json or body, not both")
         try:
@@ -69,7 +54,6 @@ class HTTPTemplate:
             raise UsageError(f"json: this cannot be written as JSON: {exc}") from exc
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the environment variables that the templates name."""
         return secret_names(self.url, *self.headers.values(), self.body or "", canonical_json(self.json))
 
     @property
@@ -92,7 +76,6 @@ class HTTPTool:
 
     @property
     def ttl_s(self) -> float:
-        """Seconds for which a response may be reused."""
         return self.template.ttl_s
 
     @property
@@ -105,7 +88,7 @@ class HTTPTool:
             secret(name)
 
     def run(self, input: str, context: str = "") -> ToolResult:
-        """Send one request; the table above says what its response becomes."""
+        """Send one request; the module says what its response becomes."""
         import httpx2
 
         if problem := unencodable(input + context):
@@ -175,19 +158,15 @@ def _read(text: str, template: str | None) -> ToolResult:
 
 def _at_path(value: Any, path: str) -> Any:
     """Return what stands at `items.0.name` in a JSON value; None if nothing does. A key may hold dots itself."""
+    if isinstance(value, list):
+        value = {str(n): value[n] for n in range(-len(value), len(value))}
+    if not isinstance(value, Mapping):
+        return None
     steps = path.split(".")
     for n in range(1, len(steps) + 1):
-        found = _item(value, ".".join(steps[:n]))
+        found = value.get(".".join(steps[:n]))
         if found is not None and n < len(steps):
             found = _at_path(found, ".".join(steps[n:]))
         if found is not None:
             return found
-    return None
-
-
-def _item(value: Any, step: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(step)
-    if isinstance(value, list) and step.removeprefix("-").isdecimal() and -len(value) <= int(step) < len(value):
-        return value[int(step)]
     return None

@@ -1,8 +1,6 @@
 """References: the texts by which a user names a tool, on the command line, in a form or in a file.
 
-A name (of a tool of the paper or the library, of an entry point), `FILE.py:FUNCTION`, `PACKAGE.MODULE:TOOL`, a tool
-file (YAML), `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`; `Name=` in front chooses the tool's name in
-calls.
+docs/tools.md has the forms; `Name=` in front chooses the tool's name in calls.
 """
 
 from __future__ import annotations
@@ -17,9 +15,13 @@ from toolformer_core.errors import UsageError
 Kind = Literal["name", "file", "module", "yaml", "mcp"]
 
 _CHOSEN_NAME = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
-_FILE = re.compile(r"(.+\.py):([A-Za-z_]\w*)", re.DOTALL)
-_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-_NAME = re.compile(r"[A-Za-z][\w-]*")
+_KINDS: dict[Kind, str] = {  # the first one counts
+    "mcp": r"(mcp\+.*)",
+    "yaml": r"(.*\.ya?ml)",
+    "file": r"(.+\.py):([A-Za-z_]\w*)",
+    "module": r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)",
+    "name": r"([A-Za-z][\w-]*)",
+}
 _FORMS = (
     "a name, FILE.py:FUNCTION, PACKAGE.MODULE:TOOL, a YAML file, mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
 )
@@ -47,7 +49,6 @@ class ToolReference:
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text is more than the name of a tool."""
     return any(mark in text for mark in ":=/") or text.endswith((".yaml", ".yml"))
 
 
@@ -57,16 +58,9 @@ def parse_reference(text: str) -> ToolReference:
     name = ""
     if chosen := _CHOSEN_NAME.fullmatch(text):
         name, text = chosen.groups()
-    if text.startswith("mcp+"):
-        return ToolReference("mcp", text, name=name)
-    if text.endswith((".yaml", ".yml")):
-        return ToolReference("yaml", text, name=name)
-    if match := _FILE.fullmatch(text):
-        return ToolReference("file", match[1], match[2], name)
-    if match := _MODULE.fullmatch(text):
-        return ToolReference("module", match[1], match[2], name)
-    if _NAME.fullmatch(text):
-        return ToolReference("name", text, name=name)
+    for kind, pattern in _KINDS.items():
+        if match := re.fullmatch(pattern, text, re.DOTALL):
+            return ToolReference(kind, *match.groups(), name=name)
     if text.endswith(".py"):
         raise UsageError(f"{text!r} names a file, not a tool in it; write {text}:FUNCTION")
     raise UsageError(f"{text!r} names no tool; give {_FORMS}")

@@ -1,4 +1,4 @@
-"""Values of environment variables that a user's own tool names: the one place of the core that reads them.
+"""Addresses and secrets that a user's own tool names: the one place of the core that reads environment variables.
 
 A value is read when the tool is called, is never stored, and enters no fingerprint, message or pickle.
 """
@@ -6,11 +6,29 @@ A value is read when the tool is called, is never stored, and enters no fingerpr
 import os
 import re
 from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
 
+from toolformer_core.endpoints import is_loopback
 from toolformer_core.errors import UsageError
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _PLACE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\{(\w+)\}")
+
+
+def checked_address(url: str) -> SplitResult:
+    """Return the parts of an address; a `UsageError` for no http(s), a login in it, or open HTTP to another machine."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{re.sub(r'//[^/]*@', '//***@', url)[:80]!r} is no http or https address")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(f"the address of {parts.hostname} holds a user name or password; name a variable in headers")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise UsageError(f"http without encryption is only for this machine; write https for {parts.hostname}")
+    return parts
 
 
 def secret_names(*texts: str) -> tuple[str, ...]:
@@ -33,7 +51,7 @@ def fill(template: str, values: Mapping[str, str] | None = None) -> str:
 
 def secret(name: str) -> str:
     """Return a variable's value; a `UsageError` if it is not set, or holds more than one line."""
-    value = _value(name)
+    value = os.environ.get(name, "").strip()  # a file leaves a line break at its end
     if not value:
         raise UsageError(f"the environment variable {name} is not set, and a tool needs it")
     if not value.isprintable():  # a library's message about it would show it, in a form that nobody recognises
@@ -44,11 +62,6 @@ def secret(name: str) -> str:
 def hide_secrets(text: str, names: tuple[str, ...]) -> str:
     """Return a text in which the variables' values are replaced by their names."""
     for name in names:
-        if value := _value(name):
+        if value := os.environ.get(name, "").strip():
             text = text.replace(value, f"${{{name}}}")
     return text
-
-
-def _value(name: str) -> str:
-    """Return a variable's value, "" if it is not set, without the line break that a file leaves at its end."""
-    return os.environ.get(name, "").strip()

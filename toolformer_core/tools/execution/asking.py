@@ -44,11 +44,8 @@ class Asker:
     post: Post
     on_answer: OnAnswer
     on_error: OnError
-    unanswered: int = 0
-    owner: object = None  # whose turn it is when it is this asker's; None: its own
-
-    def __post_init__(self) -> None:
-        self.owner = self if self.owner is None else self.owner
+    unanswered: int
+    owner: object  # whose turn it is when it is this asker's
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +78,6 @@ class Clock:
     """What time it is, and how to wait for a message. Tests put another in its place, and then nobody really waits."""
 
     def now(self) -> float:
-        """Return seconds that only grow."""
         return time.monotonic()
 
     def wait(self, inbox: Inbox, seconds: float | None) -> Callable[[], None] | None:
@@ -93,8 +89,5 @@ class Clock:
 
 
 def backoff_s(tries: int) -> float:
-    """Return the seconds to wait after so many tries: any number up to 1 s, 2 s, 4 s, ... 30 s ("full jitter").
-
-    The random part keeps questions that failed together from coming again together.
-    """
+    """Return the seconds to wait after so many tries: any number up to 1 s, 2 s, 4 s, ... 30 s ("full jitter")."""
     return random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (tries - 1)))

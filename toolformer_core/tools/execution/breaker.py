@@ -2,32 +2,29 @@
 
 Closed, it lets all calls through; open, none for 30 s; then half open, one, whose result closes it or opens it again.
 A question fails by transport if its last try timed out or gave a retryable failure; all else is a sign of life. A tool
-is dead if one of these holds:
-
-- 10 questions in a row failed by transport: in the order in which they were put, and with no sign of life since the
-  first of these failures came in. (Of many calls at a time, those that hang come in together at the end of their time,
-  though others were answered between them.)
-- 3 questions ran out of time at their first try, and there was no sign of life for `silence_s` seconds, long before
-  ten questions of a tool that takes one at a time have failed. (Second tries come together once all others are done.)
-
-It goes by the time that it is given, and knows neither tools nor threads; its caller holds a lock.
+is dead if 10 questions in a row failed by transport, in the order in which they were put and with no sign of life since
+the first of these failures came in (of many calls at a time, those that hang come in together, though others were
+answered between them); or if 3 ran out of time at their first try, without a sign of life for `silence_s` seconds.
 """
 
+import itertools
 import math
 from collections import deque
 from typing import Literal
 
 State = Literal["closed", "open", "half open"]
 _FAILURES, _TIMEOUTS, _COOL_DOWN_S = 10, 3, 30.0  # see above
-_REMEMBERED = 1_000  # questions that failed
 
 
 class CircuitBreaker:
-    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers."""
+    """The state of one tool in one process. Times are seconds of one clock, questions go by ascending numbers.
+
+    Its caller holds a lock.
+    """
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
-        self._failed: dict[int, None] = {}  # numbers of questions, the last ones
+        self._failed: deque[int] = deque(maxlen=1_000)  # numbers of questions, the last ones
         self._since = 0.0  # the last sign of life, or when the tool was first called after a pause
         self._opened: float | None = None  # when
         self.in_a_row = 0  # questions that failed since the last sign of life
@@ -35,7 +32,6 @@ class CircuitBreaker:
         self.why = ""  # it opened
 
     def state(self, now: float) -> State:
-        """Return the state."""
         if self._opened is None:
             return "closed"
         return "open" if now < self._opened + _COOL_DOWN_S else "half open"
@@ -64,9 +60,7 @@ class CircuitBreaker:
     def failed(self, number: int, now: float) -> None:
         """Note that a question failed by transport for good."""
         self.in_a_row += 1
-        self._failed[number] = None
-        if len(self._failed) > _REMEMBERED:
-            del self._failed[next(iter(self._failed))]
+        self._failed.append(number)
         if self._opened is not None:  # the one call that was let through
             self._open(now, self.why)
         elif min(self.in_a_row, self._called_in_a_row(number)) >= _FAILURES:
@@ -78,19 +72,13 @@ class CircuitBreaker:
 
     def _called_in_a_row(self, number: int) -> int:
         """Return the length of the row of failed questions around one, in the order in which they were put."""
-        first = last = number
-        while first - 1 in self._failed:
-            first -= 1
-        while last + 1 in self._failed:
-            last += 1
-        return last - first + 1
+        before = next(n for n in itertools.count(1) if number - n not in self._failed)
+        after = next(n for n in itertools.count(1) if number + n not in self._failed)
+        return before + after - 1
 
 
 class RateLimit:
-    """A limit of calls a second: n calls in any interval of n / `per_second` seconds, n the whole part of it.
-
-    Below 1, e.g. 0.5, it is one call in any 2 seconds; None is any number.
-    """
+    """At most n calls in any n / `per_second` seconds, n its whole part and at least 1 (0.5: one in any 2 seconds)."""
 
     def __init__(self, per_second: float | None) -> None:
         calls = 0 if per_second is None else max(1, math.floor(per_second))

@@ -5,12 +5,7 @@ failure `timeout`, and its worker is replaced: a thread is left behind, a proces
 whole is retried question by question, which counts as no try. If the tool is dead (see `breaker`), every asker gets a
 `ToolError`, and for a while nobody may ask.
 
-Where a person waits for each answer (`interactive`), a question has one try, and an overdue call keeps its place until
-it returns, so a tool that hangs holds a bounded number of threads. While all places are held so, waiting questions
-fail.
-
-There is no thread that watches the time: askers call `tick`, which says how long they may wait before they call it
-again; what becomes due earlier is announced by an empty message. Messages are posted from any thread.
+No thread watches the time: askers call `tick`; what becomes due earlier than it said is told by an empty message.
 """
 
 import heapq
@@ -51,11 +46,12 @@ class AnnotationPool:
     Args:
         timeout_s: seconds that a call may take, unless the tool's limits say so and nobody waits for each answer.
         at_once: calls at a time; default: the tool's limit. 1 for a tool that is not thread-safe.
+        interactive: a person waits for each answer: a question has one try, and an overdue call keeps its place until
+            it returns, so a tool that hangs holds few threads; while all places are held so, waiting questions fail.
         backoff: from tries to the seconds before the next one.
         workers: what carries calls out; default: as the tool's limits say.
 
-    Raises:
-        ToolError: the tool asks for processes and cannot be pickled.
+    A `ToolError` if the tool asks for processes and cannot be pickled.
     """
 
     def __init__(
@@ -113,13 +109,11 @@ class AnnotationPool:
     ) -> Asker:
         """Ask questions. `on_answer(index, answer)` is posted for each of them, or `on_error` once for all the rest.
 
-        Waiting questions take turns by owner: the one with the fewest calls in progress comes first. What is returned
-        is what `forget` drops.
-
-        Raises:
-            ToolError: the tool has just been found dead, or the pool is closed.
+        Waiting questions take turns by owner, the asker if it is None: the one with the fewest calls in progress comes
+        first. What is returned is what `forget` drops. A `ToolError` if the tool has just been found dead, or the pool
+        is closed.
         """
-        asker = Asker(post, on_answer, on_error, len(questions), owner)
+        asker = Asker(post, on_answer, on_error, len(questions), object() if owner is None else owner)
         with self._lock:
             now = self.clock.now()
             if self._closed:
@@ -155,7 +149,8 @@ class AnnotationPool:
         """Drop an asker's questions; it gets no more messages for them."""
         with self._lock:
             self._leave(asker)
-            self._wake(*self._askers)  # what this asker was to look after is theirs now
+            for other in self._askers:  # what this asker was to look after is theirs now
+                other.post(_nothing)
 
     def close(self) -> None:
         """Give everything up; callers that still wait get a `ToolError`."""
@@ -168,9 +163,7 @@ class AnnotationPool:
         """Begin as many calls as may be begun; the caller holds the lock."""
         half_open = self.breaker.state(now) == "half open"
         at_once, batch = (1, 1) if half_open else (self._at_once, self._batch)
-        while self._waiting and len(self._running) + len(self._overdue) < at_once:
-            if now < self._held_until:
-                break
+        while self._waiting and len(self._running) + len(self._overdue) < at_once and now >= self._held_until:
             if (wait := self._rate.take(now)) > 0:
                 self._held_until = now + wait
                 break
@@ -179,7 +172,7 @@ class AnnotationPool:
             asker = self._waiting.first()[1].asker
             if self._held != (asker, self._held_until):
                 self._held = asker, self._held_until
-                self._wake(asker)
+                asker.post(_nothing)
 
     def _next_call(self, most: int) -> list[PendingQuestion]:
         call = [self._waiting.take()]
@@ -264,7 +257,7 @@ class AnnotationPool:
             self._note_failure(result)
             if pending.tries < self._tries and self.breaker.state(now) == "closed" and pending.asker in self._askers:
                 heapq.heappush(self._again, (now + self._backoff(pending.tries), next(self._ties), pending))
-                self._wake(pending.asker)
+                pending.asker.post(_nothing)
                 return
             self.breaker.failed(pending.number, now)
             if self.breaker.state(now) == "open":
@@ -313,20 +306,12 @@ class AnnotationPool:
         self._askers.discard(asker)
         self._waiting.remove(asker.owner, lambda pending: pending.asker is asker)
 
-    def _wake(self, *askers: Asker) -> None:
-        for asker in askers:
-            asker.post(_nothing)
-
     def _seconds_to_next(self, now: float) -> float:
-        due = [
-            self.timeout_s,
-            *(job.since + self.timeout_s - now for job in self._running.values() if job.since is not None),
-        ]
-        if self._again:
-            due.append(self._again[0][0] - now)
+        due = [job.since + self.timeout_s for job in self._running.values() if job.since is not None]
+        due += [again for again, _, _ in self._again[:1]]
         if self._waiting and now < self._held_until:
-            due.append(self._held_until - now)
-        return max(0.0, min(due))
+            due.append(self._held_until)
+        return max(0.0, min([now + self.timeout_s, *due]) - now)
 
 
 def _nothing() -> None:

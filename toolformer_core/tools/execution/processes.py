@@ -1,10 +1,7 @@
 """Carries jobs out in processes, for tools of pure Python that compute: threads would take turns, processes do not.
 
-A worker here has a process of its own, started when its first job comes: a fresh interpreter (`main`), which gets the
-pickled tool once and loads it, before the time of its first call begins. A job that is given up has its process killed.
-A process that ends by itself fails the job that it was at, no other; it ends when the other end of its pipe is closed,
-so it does not outlive who started it. `multiprocessing` cannot start such processes from the workers of a Dask cluster,
-which count as daemons; its pipes are used here.
+A process ends when the other end of its pipe is closed, so it does not outlive who started it. `multiprocessing` cannot
+start processes from the workers of a Dask cluster, which count as daemons; its pipes are used here.
 """
 
 import contextlib
@@ -43,7 +40,7 @@ def pickled(tool: Tool) -> bytes:
 
 
 class InProcess(Worker):
-    """A worker that hands its jobs to a process, which gets the tool as `pickled` returns it."""
+    """A worker with a process, started when its first job comes: it gets the pickled tool once and loads it."""
 
     def __init__(self, tool: bytes) -> None:
         self._pickled = tool
@@ -61,12 +58,11 @@ class InProcess(Worker):
             pipe.send(job.questions)
             outcome: Outcome = pipe.recv()
             return outcome
-        except (EOFError, OSError):
+        except Exception:  # noqa: BLE001  the pipe's, or of an error of the tool's that cannot be made again here
             code = self._end()
             return ToolFailure("crashed", f"the tool's process ended with exit code {code}", retryable=True)
 
     def _start(self) -> Connection | ToolformerError:
-        """Start the process, and wait until it has loaded the tool."""
         ours, theirs = Pipe()
         with theirs:
             arguments = [sys.executable, "-c", _CODE, str(theirs.fileno()), json.dumps(sys.path)]
@@ -113,40 +109,27 @@ def main(handle: int) -> None:
     try:
         tool = _load(pipe.recv_bytes())
     except ToolformerError as exc:
-        pipe.send(_sendable(exc))
+        pipe.send(exc)
         return
     pipe.send(None)
     jobs: queue.SimpleQueue[list[Question]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
     while True:
-        outcome: Outcome = run_questions(tool, jobs.get())
-        pipe.send(_sendable(outcome) if isinstance(outcome, ToolformerError) else outcome)
+        pipe.send(run_questions(tool, jobs.get()))
 
 
 def _load(data: bytes) -> Tool:
     try:
         tool: Tool = pickle.loads(data)  # from the process that started this one
-    except Exception as exc:  # third-party code
-        raise ToolError(
-            f"a tool cannot be made again in a process of its own: {type(exc).__name__}: {exc}; its class must lie in "
-            "a module that can be imported"
-        ) from exc
-    try:
         tool.load()
     except ToolformerError:
         raise
     except Exception as exc:  # third-party code
-        raise ToolError(f"tool {tool.key} cannot be loaded: {type(exc).__name__}: {exc}") from exc
+        raise ToolError(
+            f"a tool cannot be made and loaded in a process of its own: {type(exc).__name__}: {exc}; "
+            "its class must lie in a module that can be imported"
+        ) from exc
     return tool
-
-
-def _sendable(error: ToolformerError) -> ToolformerError:
-    """Return the error if it survives pickling, else one that says the same."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001  third-party code
-        return ToolError(str(error))
-    return error
 
 
 def _receive(pipe: Connection, jobs: queue.SimpleQueue[list[Question]]) -> None:

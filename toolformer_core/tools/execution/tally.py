@@ -1,19 +1,9 @@
-"""What a tool's calls took, in plain numbers that can be added.
-
-Durations are counted in classes whose upper bounds double (1 ms, 2 ms, 4 ms, ...), so a percentile of many shards is
-known to within its class.
-"""
+"""What a tool's calls took, in plain numbers that can be added, so that a percentile of many shards is known."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-
-def duration_class(seconds: float) -> int:
-    """Return the upper bound of a duration's class in milliseconds: the smallest power of two that is not less."""
-    ms = 1000 * seconds
-    return 1 if ms <= 1 else 2 ** math.ceil(math.log2(ms))
 
 
 @dataclass(slots=True)
@@ -24,7 +14,7 @@ class CallTally:
     calls: int = 0  # a retry is another call
     seconds: float = 0.0  # in the tool; those of a batch are shared by its questions
     cost: float = 0.0  # in the user's unit
-    durations: Counter[int] = field(default_factory=Counter)  # upper bound of a class in ms -> calls
+    durations: Counter[int] = field(default_factory=Counter)  # upper bound of a class (1, 2, 4, ... ms) -> calls
 
     def add(self, calls: Sequence[tuple[float, int]], cost: float) -> None:
         """Add a question: of each of its calls the seconds, and how many questions shared it; and a call's cost."""
@@ -33,7 +23,7 @@ class CallTally:
         self.cost += cost * len(calls)
         for seconds, shared_by in calls:
             self.seconds += seconds / shared_by
-            self.durations[duration_class(seconds)] += 1
+            self.durations[2 ** math.ceil(math.log2(max(1000 * seconds, 1.0)))] += 1
 
     def counters(self) -> dict[str, int | float]:
         """Return the tally as a flat mapping: `requested`, `calls`, `tool_seconds`, `tool_cost`, and `ms_<bound>`."""

@@ -1,7 +1,6 @@
 """Carries jobs out in threads, one for each job at a time; each thread has a worker of its own.
 
-A thread is started when no idle one is left. That of an abandoned job ends when its call returns, if ever; it does not
-keep the process alive.
+The thread of an abandoned job ends when its call returns, if ever; it does not keep the process alive.
 """
 
 import threading
@@ -20,7 +19,6 @@ class Worker:
         self._tool = tool
 
     def answer(self, job: Job) -> Outcome:
-        """Begin the job, and return its outcome."""
         job.begin()
         return run_questions(self._tool, job.questions)
 
@@ -64,7 +62,6 @@ class ThreadWorkers:
             job.worker.stop()
 
     def close(self) -> None:
-        """Give all jobs up."""
         with self._ready:
             self._closed = True
             jobs = [*self._jobs, *self._under_way]

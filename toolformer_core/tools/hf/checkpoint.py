@@ -1,20 +1,15 @@
 """Finds, digests and loads the Hugging Face checkpoints that tools use: a folder, or a name on the hub.
 
-A hub name is taken from the hub's cache, or else downloaded when it is looked up. The digest of a folder is that of its
-files, of a hub name its commit, so nothing is loaded to compute it. A checkpoint is loaded once per process, on the
-first GPU if there is one. torch and transformers are imported on use.
+torch and transformers are imported on use.
 """
 
 import json
 import re
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from toolformer_core.errors import ModelError, first_line
 from toolformer_core.folders import file_digest
@@ -24,9 +19,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.bin")
 _WEIGHTS = ("*.safetensors", "*.bin")
 _TOKENIZERS = ("tokenizer.json", "vocab.*", "*.model")
-_RESIDENT_AT_MOST = 4  # models kept for tools that ask for them later; a tool keeps its own as long as it lives
-
-T = TypeVar("T")
+RESIDENT_AT_MOST = 4  # models kept for tools that ask for them later; a tool keeps its own as long as it lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +39,13 @@ class Checkpoint:
     def config(self) -> dict[str, Any]:
         """The content of `config.json`; a `ModelError` if it is not a JSON object."""
         try:
-            config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as exc:
-            raise ModelError(f"config.json of the model {self.name!r} cannot be read: {exc}") from exc
-        if not isinstance(config, dict):
-            raise ModelError(f"config.json of the model {self.name!r} is not a JSON object")
-        return config
+            return dict(json.loads((self.folder / "config.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as exc:
+            raise ModelError(f"config.json of the model {self.name!r} cannot be read as an object: {exc}") from exc
 
     @property
     def architectures(self) -> list[str]:
-        """The names of the model's classes, as `config.json` says."""
         return [str(architecture) for architecture in self.config.get("architectures") or ()]
-
-    @property
-    def architecture(self) -> str:
-        """The same, for a message."""
-        return ", ".join(self.architectures) or "of no named architecture"
 
     @property
     def writes_text(self) -> bool:
@@ -78,10 +62,9 @@ class Loaded:
     model: Any
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    @property
-    def device(self) -> Any:
-        """Where the model runs, a torch device."""
-        return self.model.device
+    def positions(self, otherwise: int) -> int:
+        """Return how many tokens the model can read at a time; the number given if it does not say."""
+        return int(getattr(self.model.config, "max_position_embeddings", None) or otherwise)
 
 
 def find_checkpoint(name: str) -> Checkpoint:
@@ -94,26 +77,20 @@ def find_checkpoint(name: str) -> Checkpoint:
     if folder.exists() or not _HUB_NAME.fullmatch(name):
         raise ModelError(f"no folder {name!r}; give a folder written by save_pretrained, or a hub name")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    download = partial(snapshot_download, name, allow_patterns=list(_FILES))
-    try:
-        with suppress(LocalEntryNotFoundError):
-            snapshot = Path(download(local_files_only=True))
+    problem: object = "only a part of it is there"
+    for cached in (True, False):
+        try:
+            snapshot = Path(snapshot_download(name, allow_patterns=list(_FILES), local_files_only=cached))
             if _is_complete(snapshot):  # no interrupted download, and not only files that something else needed
                 return Checkpoint(name, snapshot, snapshot.name)
-        snapshot = Path(download())
-    except (HfHubHTTPError, HFValidationError, OSError) as exc:
-        raise ModelError(
-            f"there is no folder {name!r}, and it is neither in the hub's cache nor could it be downloaded "
-            f"({type(exc).__name__}); give a folder written by save_pretrained, or a hub name that is cached or "
-            "reachable"
-        ) from exc
-    if not _is_complete(snapshot):
-        raise ModelError(
-            f"the hub's cache holds only a part of the model {name!r}; download it with `hf download {name}`"
-        )
-    return Checkpoint(name, snapshot, snapshot.name)
+        except (HfHubHTTPError, HFValidationError, OSError) as exc:  # also that nothing of it is cached
+            problem = type(exc).__name__
+    raise ModelError(
+        f"there is no folder {name!r}, and it is neither in the hub's cache nor could it be downloaded ({problem}); "
+        f"give a folder written by save_pretrained, or see what `hf download {name}` says"
+    )
 
 
 def _is_complete(folder: Path) -> bool:
@@ -134,33 +111,17 @@ def _folder_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
     return digest_of("checkpoint", *(part for file, _, _ in stamps for part in (file.name, file_digest(file))))
 
 
-_LOADING = threading.Lock()  # two threads asking for one model must not load it twice
-_resident: OrderedDict[tuple[str, Path, str], Any] = OrderedDict()
-
-
-def resident(kind: str, checkpoint: Checkpoint, load: Callable[[], T]) -> T:
-    """Return what `load` makes of a checkpoint, made once per process; `kind` names what, e.g. a transformers class."""
-    key = (kind, checkpoint.folder, checkpoint.digest)
-    with _LOADING:
-        if key not in _resident:
-            _resident[key] = load()
-            if len(_resident) > _RESIDENT_AT_MOST:
-                _resident.popitem(last=False)
-        _resident.move_to_end(key)
-        loaded: T = _resident[key]
-        return loaded
-
-
 def load_transformer(checkpoint: Checkpoint, auto_class: str) -> Loaded:
     """Load a model with its fast tokenizer, once per process: in bfloat16 on a GPU that has it, else in float32.
 
     `auto_class` names a class of transformers, e.g. `AutoModelForSeq2SeqLM`. A `ModelError` if the files cannot be
     loaded with it, weights are missing, or there is no fast tokenizer.
     """
-    return resident(auto_class, checkpoint, lambda: _load(checkpoint, auto_class))
+    return _load(checkpoint, checkpoint.digest, auto_class)
 
 
-def _load(checkpoint: Checkpoint, auto_class: str) -> Loaded:
+@lru_cache(maxsize=RESIDENT_AT_MOST)
+def _load(checkpoint: Checkpoint, digest: str, auto_class: str) -> Loaded:
     import torch
     import transformers
     from transformers.utils import logging
@@ -178,7 +139,7 @@ def _load(checkpoint: Checkpoint, auto_class: str) -> Loaded:
             output_loading_info=True,
             dtype=torch.bfloat16 if half else torch.float32,
         )
-    except _load_errors() as exc:
+    except Exception as exc:  # whatever transformers finds wrong with the files
         raise ModelError(f"the model {checkpoint.name!r} cannot be loaded: {first_line(exc)}") from exc
     if missing := sorted({*info["missing_keys"], *(str(key[0]) for key in info["mismatched_keys"])}):
         raise ModelError(
@@ -193,20 +154,12 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:
     from transformers import AutoTokenizer
 
     tokenizers: Any = AutoTokenizer
-    if not any(any(checkpoint.folder.glob(pattern)) for pattern in _TOKENIZERS):  # transformers would make an empty one
-        raise ModelError(
-            f"the model {checkpoint.name!r} has no tokenizer; save it beside the model (tokenizer.save_pretrained)"
-        )
     try:
+        if not any(any(checkpoint.folder.glob(pattern)) for pattern in _TOKENIZERS):
+            raise FileNotFoundError("no file of one")  # transformers would make an empty one
         return tokenizers.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
-    except _load_errors() as exc:
+    except Exception as exc:  # whatever transformers finds wrong with the files
         raise ModelError(
-            f"the model {checkpoint.name!r} has no readable tokenizer ({first_line(exc)}); save it beside the model "
-            "(tokenizer.save_pretrained)"
+            f"the model {checkpoint.name!r} has no tokenizer that can be read ({first_line(exc)}); save it beside the "
+            "model (tokenizer.save_pretrained)"
         ) from exc
-
-
-def _load_errors() -> tuple[type[Exception], ...]:
-    from safetensors import SafetensorError
-
-    return (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError, SafetensorError)

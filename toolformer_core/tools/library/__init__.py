@@ -1,8 +1,7 @@
 """The library: tools that come with the program besides the paper's five, by the names that users type.
 
-The table below is all that is looked at until one of them is used. A tool is a function in one of the modules beside
-this one, decorated with `tool` like a user's own; its annotation prompt is the text file of its name. `distractors` are
-more tools to choose from, which make their answers up: they measure how the choice copes with a large library.
+A tool is a function in one of the modules beside this one, decorated with `tool` like a user's own; its annotation
+prompt is the text file of its name. `distractors` are more tools to choose from, which make their answers up.
 """
 
 import importlib

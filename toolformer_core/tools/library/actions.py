@@ -2,8 +2,7 @@
 
     wait for two and a half hours -> Sleep for 2.5 hours      go two steps ahead, turn left -> move forward 2 turn left
 
-Neither does anything: `sleep` returns at once and nothing moves. They are there to be chosen, or not, among other
-tools by the pattern of their responses; a tool that acts would answer like them and would not be run to be ranked.
+Neither does anything. They are there to be chosen, or not, among other tools by the pattern of their responses.
 """
 
 import re

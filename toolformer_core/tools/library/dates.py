@@ -78,14 +78,9 @@ def date_arithmetic(text: str, context: str = "") -> str:
 
 
 def read_date(text: str, context: str = "") -> dt.date:
-    """Return the date that a text names.
+    """Return the date that a text names, e.g. `30 Jan 2023` or `tomorrow`; the context is the ISO date of today.
 
-    Args:
-        text: e.g. `2023-01-30`, `January 30, 2023`, `30 Jan 2023` or `tomorrow`.
-        context: the ISO date of today.
-
-    Raises:
-        ValueError: there is no such day, or today is not known.
+    A `ValueError` if there is no such day, or today is not known.
     """
     word = text.lower()
     if word in ("today", "tomorrow", "yesterday"):
@@ -101,11 +96,7 @@ def read_date(text: str, context: str = "") -> dt.date:
 
 
 def add_months(date: dt.date, months: int) -> dt.date:
-    """Return the same day some months later (earlier if negative), or that month's last day if it has no such day.
-
-    Raises:
-        ValueError: the year is not among 1 to 9999.
-    """
+    """Return the same day some months later, or that month's last day; a `ValueError` beyond the years 1 to 9999."""
     year, month = divmod(12 * date.year + date.month - 1 + months, 12)
     if not dt.MINYEAR <= year <= dt.MAXYEAR:
         raise ValueError(f"the year {year} is out of range")

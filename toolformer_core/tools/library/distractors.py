@@ -1,18 +1,12 @@
 """Distractors: plausible tools that make their answers up, to measure how well a tool is chosen among many.
 
-    distractors(20)                              # the first 20 of them in a fixed order
-    build_tools(["distractor_tide_table"])       # one, by its key
-
-Each has a description, examples, a mock response, and answers that look like those of its kind, decided by the topic
-and the input alone, and never true. They are made of the table `distractors.txt`: under the line of a subject (a kind
-of thing | the words in front of its name | names, the last one for the mock response) a line a topic | the question |
-form of the answer. In a form, `<...>` stands for a part that depends on the question:
+Answers are decided by the topic and the input alone. They are made of the table `distractors.txt`: under the line of a
+subject (a kind of thing | the words in front of its name | names, the last one for the mock response) a line a topic |
+the question | form of the answer. In a form, `<...>` stands for a part that depends on the question:
 
     <int 3 9>      a whole number from 3 to 9          <code Aa00>   a letter for each A or a, a digit for each 0
     <time 6 22>    a time of day from 6:00 to 22:59    <list x|y|z>  two of these, in alphabetical order
     <pick x|y|z>   one of these
-
-None of them may do what a real tool does. Names in the table are invented, or those of towns and dishes.
 """
 
 import re
@@ -60,8 +54,7 @@ class Distractor:
         """Its examples and mock response; it has no annotation prompt, since nobody is to be taught it."""
         return ToolDeclaration(origin="distractors", examples=self.examples, mock_response=self.mock_response)
 
-    def load(self) -> None:
-        """Do nothing, because there is nothing to load."""
+    def load(self) -> None: ...
 
     def run(self, input: str, context: str = "") -> ToolResult:
         """Make up an answer; the context is ignored, and so are case and spaces of the input."""
@@ -70,10 +63,9 @@ class Distractor:
 
 
 def distractors(count: int, seed: int = 0) -> list[Distractor]:
-    """Return some distractors, in the order of a seed: those of a smaller count are the first of a larger one.
+    """Return some distractors, in the order of a seed; a `UsageError` if there are fewer.
 
-    Raises:
-        UsageError: there are fewer.
+    Those of a smaller count are the first of a larger one.
     """
     known = _by_key()
     if not 0 <= count <= len(known):
@@ -83,7 +75,6 @@ def distractors(count: int, seed: int = 0) -> list[Distractor]:
 
 
 def distractor(key: str) -> Distractor:
-    """Return the distractor with a key; an `UnknownNameError` if there is none."""
     if key not in _by_key():
         raise UnknownNameError("distractor", key, _by_key())
     return _by_key()[key]
@@ -141,6 +132,4 @@ def _filled(kind: str, given: str, number: int) -> str:
 def _sign(sign: str, number: int) -> str:
     if sign == "0":
         return str(number % 10)
-    if sign in ("A", "a"):
-        return chr(ord(sign) + number % 26)
-    return sign
+    return chr(ord(sign) + number % 26) if sign in ("A", "a") else sign

@@ -1,9 +1,7 @@
 """Numbers in texts, read and written: what the library's tools share.
 
-    1,234.5    -2    3/4    1 1/2    twenty-five    a hundred and five    half    10 * 2
-
-Numbers are exact fractions. This module knows no tool. A tool's fingerprint covers its own file only, so whoever
-changes what is read or written here raises `VERSION`, which stands in the fingerprints of the tools that use it.
+Numbers are exact fractions. A tool's fingerprint covers its own file only, so whoever changes what is read or written
+here raises `VERSION`, which stands in the fingerprints of the tools that use it.
 """
 
 import re
@@ -73,16 +71,11 @@ def written(value: Fraction) -> str:
     decimals = 4
     while value and decimals < 300 and abs(value) * 10 ** (decimals - 3) < 1:
         decimals += 1
-    text = _fixed(value, decimals)
-    return text.rstrip("0").rstrip(".") if (value * 10**decimals).denominator == 1 else text
-
-
-def _fixed(value: Fraction, decimals: int) -> str:
     scaled = abs(value) * 10**decimals
     rounded = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
-    sign = "-" if value < 0 and rounded else ""
     whole, rest = divmod(rounded, 10**decimals)
-    return f"{sign}{whole}.{rest:0{decimals}d}"
+    text = f"{'-' if value < 0 and rounded else ''}{whole}.{rest:0{decimals}d}"
+    return text.rstrip("0").rstrip(".") if scaled.denominator == 1 else text
 
 
 def _in_words(text: str) -> Fraction:

@@ -14,14 +14,10 @@ from functools import lru_cache
 from importlib import resources
 from zoneinfo import ZoneInfo
 
-from toolformer_core.errors import UsageError
+from tzdata import IANA_VERSION
+
 from toolformer_core.tools.custom.python_tool import tool
 from toolformer_core.tools.library.readings import one_line
-
-try:
-    from tzdata import IANA_VERSION
-except ImportError as exc:
-    raise UsageError("the tool time_zone needs the package tzdata: pip install tzdata") from exc
 
 _STANDARD_YEAR = 2026  # whose winter gives the standard time of a question without a date
 
@@ -115,11 +111,7 @@ def _written(clock: dt.time, halves: bool) -> str:
 
 
 def place_zone(name: str) -> dt.tzinfo:
-    """Return the time zone of a place, an abbreviation or an offset.
-
-    Raises:
-        LookupError: it is not known, or its clocks do not all agree.
-    """
+    """Return the time zone of a place, an abbreviation or an offset; a `LookupError` if it is not known, or several."""
     place = " ".join(name.lower().replace("_", " ").replace(".", "").split()).removeprefix("the ")
     if match := _OFFSET.fullmatch(place):
         sign = 1 if match[1] == "+" else -1

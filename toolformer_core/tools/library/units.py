@@ -2,9 +2,8 @@
 
     26.2 miles to kilometres -> 42.1648 km        98.6 F in C -> 37 °C        5 feet 7 inches to cm -> 170.18 cm
 
-A unit is a factor (and for temperatures an offset) to the base unit of its kind. Factors are exact by definition, so
-that only the written number is rounded. Cups, pints, gallons and the like are those of the United States. Without a
-second unit the quantity is given in the usual unit of the other system. It knows no sums and no currencies.
+Factors are exact by definition, so that only the written number is rounded. Cups, pints, gallons and the like are those
+of the United States. Without a second unit the quantity is given in the usual unit of the other system.
 """
 
 import re
@@ -18,21 +17,13 @@ from toolformer_core.tools.library.readings import NUMBER, VERSION, WORD_NUMBER,
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit: base = factor * (value + offset).
+    """A unit: base = factor * (value + offset)."""
 
-    Args:
-        symbol: as it is written in a response.
-        kind: what it measures; only units of one kind can be converted.
-        factor: of the unit in the kind's base unit.
-        offset: added to a value before it is multiplied; only of temperatures.
-        other: symbol of the unit that is meant where no second unit is given; "": none.
-    """
-
-    symbol: str
-    kind: str
-    factor: Fraction
-    offset: Fraction = Fraction(0)
-    other: str = ""
+    symbol: str  # as it is written in a response
+    kind: str  # what it measures; only units of one kind can be converted
+    factor: Fraction  # of the unit in the kind's base unit
+    offset: Fraction  # 0 but of temperatures
+    other: str  # symbol of the unit that is meant where no second unit is given; "": none
 
 
 # kind: symbol | factor or sum of factors | the other system's unit | further names; `+s` also takes an s at its end
@@ -140,11 +131,7 @@ def _unit(name: str) -> Unit:
 
 
 def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
-    """Return a value in another unit.
-
-    Raises:
-        ValueError: the units measure different things.
-    """
+    """Return a value in another unit; a `ValueError` if the units measure different things."""
     if source.kind != target.kind:
         raise ValueError(f"{source.symbol} is a unit of {source.kind}, {target.symbol} one of {target.kind}")
     return (value + source.offset) * source.factor / target.factor - target.offset
@@ -182,7 +169,9 @@ def units(text: str) -> str:
     if any(unit.kind != source.kind for _, unit in parts) or (len(parts) > 1 and source.kind == "temperature"):
         raise ValueError("there are two quantities in it; give one")
     value = sum((convert(number, unit, source) for number, unit in parts[1:]), parts[0][0])
-    target = _target(line, [match.span() for match in found], mentions) or _other(source)
+    target = _target(line, [match.span() for match in found], mentions) or named_units().get(source.other)
+    if target is None:
+        raise ValueError(f"it does not say into what {source.symbol} are converted")
     return f"{written(convert(value, source, target))} {target.symbol}"
 
 
@@ -198,9 +187,3 @@ def _target(line: str, quantities: list[tuple[int, int]], mentions: re.Pattern[s
     if len(set(found)) > 1:
         raise ValueError(f"it names {found[0].symbol} and {found[1].symbol}; give one unit to convert into")
     return found[0] if found else None
-
-
-def _other(source: Unit) -> Unit:
-    if not source.other:
-        raise ValueError(f"it does not say into what {source.symbol} are converted")
-    return named_units()[source.other]

@@ -1,8 +1,7 @@
 """The event loop of a process on which all its MCP sessions live, in a daemon thread of its own.
 
 The SDK is asynchronous, tools are called from many threads: they hand their coroutines over. A forked process gets a
-loop of its own, as the parent's thread does not live in it. `close`, which the interpreter calls on its way out, ends
-all sessions, and with them the servers' processes.
+loop of its own, as the parent's thread does not live in it.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 _CANCEL_S = 2.0  # for what is left when all has been closed
@@ -30,17 +29,14 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         # touched by the loop's thread alone:
-        self.shared: dict[Any, Any] = {}  # what lives on the loop, and is closed (`await ....close()`) before it ends
+        self.shared: dict[str, Any] = {}  # what lives on the loop, and is closed (`await ....close()`) before it ends
         self.closing = False  # nothing is added any more
         self._thread = threading.Thread(target=self._run, name="mcp-loop", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
+        with closing(self.loop):
             self.loop.run_forever()
-        finally:
-            self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Run a coroutine on the loop, and wait for it in this thread: `LoopClosed` if the loop was closed.
@@ -62,8 +58,6 @@ class LoopThread:
 
     def close(self) -> None:
         """Close what lives on the loop, and end its thread; nothing may be run on it afterwards."""
-        if not self._thread.is_alive():
-            return
         with suppress(TimeoutError):  # each part has been given up after a bounded time of its own
             self.run(self._close_all(), CLOSE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -82,19 +76,14 @@ class LoopThread:
 _lock = threading.Lock()
 _current: LoopThread | None = None
 _of_the_parent: list[LoopThread] = []  # kept in a forked process: to collect it would close what the parent still uses
-_hooked = False
 
 
 def loop_thread() -> LoopThread:
     """Return the loop of this process; the first call starts it."""
-    global _current, _hooked
+    global _current
     with _lock:
         if _current is None:
             _current = LoopThread()
-        if not _hooked:
-            _hooked = True
-            atexit.register(close)
-            os.register_at_fork(after_in_child=_forget)
         return _current
 
 
@@ -113,3 +102,7 @@ def _forget() -> None:
     if _current is not None:
         _of_the_parent.append(_current)
         _current = None
+
+
+atexit.register(close)
+os.register_at_fork(after_in_child=_forget)

@@ -1,10 +1,6 @@
-"""What a user writes to name a tool of an MCP server, and what the server receives: variables and headers.
+"""What a user writes to name a tool of an MCP server (docs/tools.md), and what the server receives.
 
-    mcp+stdio:COMMAND#TOOL          a program that speaks MCP on its standard input and output
-    mcp+https://HOST/PATH#TOOL      a server behind an address; mcp+http: without encryption, on this machine only
-
-COMMAND is split into words as by a shell, but no shell runs it; it may hold spaces, commas and `#`. Secrets stand in no
-reference, because references are printed and stored: `MCPSettings` has the names of environment variables.
+Secrets stand in no reference, because references are printed and stored: `MCPSettings` has the names of variables.
 """
 
 import os
@@ -12,13 +8,12 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from toolformer_core.endpoints import SECRET_NAME, is_loopback
 from toolformer_core.errors import UsageError
 from toolformer_core.http_client import HEADER_NAME
-from toolformer_core.tools.custom.secrets import hide_secrets, secret
+from toolformer_core.tools.custom.secrets import checked_address, hide_secrets, secret
 
 PREFIX = "mcp+"
 _FORMS = "mcp+stdio:COMMAND#TOOL or mcp+https://HOST/PATH#TOOL"
@@ -32,22 +27,14 @@ class MCPSettings:
     """What a server receives besides its calls, as names of environment variables; their values are read on connecting.
 
     A server's process gets `PATH`, `HOME`, the language, `TMPDIR`, `TZ`, what the SDK adds (`LOGNAME`, `SHELL`, `TERM`,
-    `USER`), and the variables named here.
-
-    Args:
-        env: environment variables handed to the process of a `mcp+stdio` server, e.g. `("GITHUB_TOKEN",)`.
-        headers: HTTP header to the environment variable that holds its value, e.g. `{"Authorization": "MY_TOKEN"}`;
-            an Authorization value of one word is sent as `Bearer WORD`.
-
-    Raises:
-        UsageError: a name cannot be one of a variable or a header.
+    `USER`), and the variables named here. A `UsageError` if a name cannot be one of a variable or a header.
     """
 
-    env: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()  # variables handed to the process of a `mcp+stdio` server
+    # HTTP header -> the variable that holds its value; an Authorization of one word is sent as `Bearer WORD`
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "env", tuple(dict.fromkeys(self.env)))
         for variable in (*self.env, *self.headers.values()):
             if not _VARIABLE.fullmatch(variable):
                 raise UsageError(
@@ -98,13 +85,7 @@ class Server:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server runs on this machine."""
         return bool(self.command) or is_loopback(urlsplit(self.url).hostname or "")
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What two servers have in common if they share their sessions."""
-        return self.text, self.settings.env, tuple(sorted(self.settings.headers.items())), self.limits
 
 
 def parse_reference(text: str) -> tuple[Server, str]:
@@ -126,27 +107,17 @@ def _stdio(command: str) -> Server:
         raise UsageError(f"the command of {PREFIX}stdio: cannot be split into words ({exc}); check its quotes") from exc
     if not words or not words[0]:
         raise UsageError(f"{PREFIX}stdio: has no command: write {_FORMS}")
-    if "\0" in command:
-        raise UsageError(f"the command of {PREFIX}stdio: holds a null character")
     return Server(command=words)
 
 
 def _http(url: str) -> Server:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as exc:
-        raise UsageError(f"{_shown(url)!r} is not an address: {exc}") from exc
-    if not host or any(c.isspace() for c in url):
-        raise UsageError(f"{_shown(url)!r} is not an address: write {_FORMS}")
-    instead = "name an environment variable that holds it in the tool's headers instead"
-    if parts.username is not None or parts.password is not None:
-        raise UsageError(f"the address of {host} holds a user name or password; {instead}")
+    parts = checked_address(url)
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if _SECRET.search(name):
-            raise UsageError(f"the address of {host} holds {name!r}, which looks like a secret; {instead}")
-    if parts.scheme == "http" and not is_loopback(host):
-        raise UsageError(f"http://{host} would send calls and responses unencrypted: use https, or a loopback address")
+            raise UsageError(
+                f"the address of {parts.hostname} holds {name!r}, which looks like a secret; name an environment "
+                "variable that holds it in the tool's headers instead"
+            )
     return Server(url=url)
 
 

@@ -1,7 +1,6 @@
 """One connection to an MCP server: opened, used by many calls at once, and closed, all on one event loop.
 
-The task `_own` opens and closes a session: the SDK's contexts may only be left by the task that entered them. Calls are
-tasks of their own that wait for the answer, the end of the session and their deadline, so none waits for ever. The
+The task `_own` opens and closes a session: the SDK's contexts may only be left by the task that entered them. The
 stream of what the server says is watched, so its death is noticed when its output ends, not when the next call is sent.
 """
 
@@ -33,17 +32,12 @@ _GRACE_S = 0.5  # the SDK's own timeout comes first: it tells the server to stop
 _NO_ANSWER = (401, 403, 407, 429, 502, 503, 504)  # HTTP statuses that say nothing of the call
 _FORGOTTEN = ((404, -32600), (404, -32001), (400, -32000))  # HTTP status and code: the session is unknown, a restart
 _ENDED = ("Connection closed", "SSE stream")  # how the SDK begins where no answer comes; its code is servers', too
-_PAGES = 1000  # of a list of tools
 
 _statuses: ContextVar[list[int]] = ContextVar("_statuses")  # HTTP statuses that were errors, of the call in progress
 
 
 class Unreachable(Exception):
     """The server could not be reached, or the connection ended while it was at a call."""
-
-
-class ServerAbsent(Unreachable):
-    """The server's command does not exist."""
 
 
 class ServerSilent(Unreachable):
@@ -67,6 +61,7 @@ class Session:
     def __init__(self, server: Server, on_change: Callable[[Session], None]) -> None:
         self.in_flight = 0
         self.tools: dict[str, Tool] = {}
+        self.server = "", ""  # its name and version, if it tells
         self.problem: Exception | None = None  # why it could not open
         self.is_open = False
         self.gone = asyncio.get_running_loop().create_future()  # done when no call can be answered any more
@@ -80,14 +75,7 @@ class Session:
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self.owner = asyncio.create_task(self._own(), name="mcp-session")  # ends when the session is closed
 
-    @property
-    def says_of_itself(self) -> tuple[str, str]:
-        """The server's name and version, "" if it does not tell."""
-        info = self._client.server_info if self._client is not None else None
-        return (info.name, info.version) if info is not None else ("", "")
-
     def close(self) -> None:
-        """Have the owner close the session; calls in progress fail."""
         self._closing.set()
 
     async def call(self, tool: str, arguments: dict[str, Any], deadline: float) -> CallToolResult:
@@ -179,6 +167,8 @@ class Session:
                 async with Client(transport, client_info=who, mode=mode, cache=None) as client:
                     client.session.validate_tool_result = self._check  # type: ignore[method-assign]
                     self.tools = await _list_tools(client)
+                    if (info := client.server_info) is not None:
+                        self.server = info.name, info.version
                     deadline.reschedule(None)
                     self._client, self.is_open, self._http_status = client, True, 0
                     self._on_change(self)
@@ -244,21 +234,23 @@ class Session:
         return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES)
 
     def _explained(self, exc: BaseException) -> Exception:
-        reason = _first(exc)
+        reason = exc
+        while isinstance(reason, BaseExceptionGroup):
+            reason = reason.exceptions[0]
         if isinstance(reason, UsageError):
             return reason
         if isinstance(reason, (FileNotFoundError, PermissionError, NotADirectoryError)) and self._server.command:
-            return ServerAbsent(f"there is no program {self._server.command[0]!r} that could be started")
-        kind = Unreachable
+            program, text = self._server.command[0], self._server.text
+            return UsageError(f"there is no program {program!r} that could be started; check the command of {text}")
         if isinstance(reason, TimeoutError):
-            kind, said = ServerSilent, f"it did not answer within {self._server.limits.connect_s:g} s"
+            said = f"it did not answer within {self._server.limits.connect_s:g} s"
         elif self._http_status:
             said = f"it answered HTTP {self._http_status}"
         else:
             said = " ".join(str(reason).split())[:300] or type(reason).__name__
         if self._tail is not None and (wrote := self._server.settings.hidden(self._tail.last_line())):
             said += f"; its last words: {wrote}"
-        return kind(said)
+        return ServerSilent(said) if isinstance(reason, TimeoutError) else Unreachable(said)
 
 
 @lru_cache(maxsize=1)  # to read them takes longer than to connect
@@ -268,20 +260,11 @@ def _certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _first(exc: BaseException) -> BaseException:
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    return exc
-
-
 async def _list_tools(client: Client) -> dict[str, Tool]:
     """Return all tools of a server, page by page; the SDK remembers what their results look like."""
-    tools: dict[str, Tool] = {}
-    cursor: str | None = None
-    for _ in range(_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools.update((tool.name, tool) for tool in page.tools)
-        if page.next_cursor is None or page.next_cursor == cursor:
-            break
-        cursor = page.next_cursor
-    return tools
+    page = await client.list_tools()
+    tools = list(page.tools)
+    while page.next_cursor is not None:  # as long as connecting may take
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return {tool.name: tool for tool in tools}

@@ -1,8 +1,7 @@
 """The sessions of one MCP server: opened as calls need them, shared by many calls, replaced when broken.
 
-A call takes the session with the fewest calls in progress; another is opened while all are full, up to a bound. After
-an overdue call the server may be stuck: its session gets no more calls, and closes when those in progress are answered.
-Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
+After an overdue call the server may be stuck: its session gets no more calls, and closes when those in progress are
+answered. Everything here runs on one event loop, so nothing is locked. Threads use `ask` and `tools_of`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SessionPool:
         """Return the server's tools by name, and its name and version."""
         session = await self._take(asyncio.get_running_loop().time() + timeout_s)
         self._give_back(session)
-        return session.tools, session.says_of_itself
+        return session.tools, session.server
 
     async def close(self) -> None:
         """Close all sessions and wait for it; calls in progress fail."""
@@ -104,13 +103,10 @@ class SessionPool:
         if there and time.monotonic() < self._no_more_until:
             return
         for _ in range(there, min(wanted, self._limits.sessions)):
-            self._open()
-
-    def _open(self) -> None:
-        session = Session(self._server, self._changed)
-        self._opening.add(session)
-        self._all.add(session)
-        session.owner.add_done_callback(lambda _: self._all.discard(session))
+            session = Session(self._server, self._changed)
+            self._opening.add(session)
+            self._all.add(session)
+            session.owner.add_done_callback(lambda _, session=session: self._all.discard(session))
 
     def _changed(self, session: Session) -> None:
         failed = session in self._opening and session.gone.done()
@@ -159,9 +155,9 @@ def _run(server: Server, work: Callable[[SessionPool], Awaitable[T]], timeout_s:
     async def on_the_loop() -> T:
         if thread.closing:
             raise LoopClosed
-        if server.key not in thread.shared:
-            thread.shared[server.key] = SessionPool(server)
-        return await work(thread.shared[server.key])
+        pool: SessionPool = thread.shared.get(repr(server)) or SessionPool(server)
+        thread.shared[repr(server)] = pool
+        return await work(pool)
 
     try:
         return thread.run(on_the_loop(), timeout_s + _LATER_S)

@@ -22,19 +22,6 @@ async def watched(transport: Any, on_end: Callable[[], None], on_noise: Callable
         yield _WatchedStream(read, on_end, on_noise), write
 
 
-def _failed_answer(line: Any) -> Any:
-    from mcp.shared.message import SessionMessage
-    from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
-
-    message = None
-    with suppress(TypeError, ValueError, RecursionError):
-        message = line if isinstance(line, dict) else json.loads(line)
-    if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), int | str):
-        return None
-    error = ErrorData(code=PARSE_ERROR, message="the answer is not JSON-RPC in UTF-8")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message["id"], error=error))
-
-
 class _WatchedStream:
     """What a server says, message by message, and a word when there is no more."""
 
@@ -59,12 +46,17 @@ class _WatchedStream:
         return self._readable(item) if isinstance(item, Exception) else item
 
     def _readable(self, problem: Exception) -> Any:
+        from mcp.shared.message import SessionMessage
+        from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
         from pydantic import ValidationError
 
         inputs = [error["input"] for error in problem.errors()] if isinstance(problem, ValidationError) else [None]
-        line = next((parsed for parsed in inputs if isinstance(parsed, dict)), inputs[0])
-        if (failed := _failed_answer(line)) is not None:
-            return failed
+        message = line = next((parsed for parsed in inputs if isinstance(parsed, dict)), inputs[0])
+        with suppress(TypeError, ValueError, RecursionError):
+            message = json.loads(line)
+        if isinstance(message, dict) and "method" not in message and isinstance(message.get("id"), int | str):
+            error = ErrorData(code=PARSE_ERROR, message="the answer is not JSON-RPC in UTF-8")
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message["id"], error=error))
         self._on_noise(str(line))
         return problem
 

@@ -1,34 +1,27 @@
-"""A tool of any MCP server, behind the interface of all tools.
-
-`mcp_tool` connects once, because the tool's name, description and schema make its fingerprint and its prompts. It can
-be pickled: connections belong to the process (`session_pool`), are shared by all tools of a server, and replaced.
+"""A tool of any MCP server, behind the interface of all tools. It can be pickled: connections belong to the process.
 
 The texts of an answer, joined by newlines, are the response, or else its structured content, as compact JSON (of
 `{"result": value}` the value). Failures: `not_text` (images, sound, links alone), `no_result`, `tool_error` (with its
 text), `invalid_input` (the server refuses the arguments), `timeout` and `unreachable` (these two are retryable),
 `invalid_response` (not what the protocol or the tool's output schema says).
-
-What a tool answers is kept for `REMOTE_TTL_S` only, as a server may change, and `load` refuses a server whose version
-or schema is another than the one the fingerprint speaks of.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import textwrap
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError, UsageError
-from toolformer_core.extras import is_installed
+from toolformer_core.errors import ToolError, ToolformerError, UnknownNameError
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult, digest_of
 from toolformer_core.tools.arguments.form import ArgumentForm, BadInput
 from toolformer_core.tools.base import REMOTE_TTL_S, ToolLimits
 from toolformer_core.tools.custom.reference import camel_case, key_of
 from toolformer_core.tools.declaration import ToolDeclaration
 from toolformer_core.tools.mcp.reference import MCPSettings, Server, SessionLimits, parse_reference
-from toolformer_core.tools.mcp.session import Overdue, ServerAbsent, Unreachable
+from toolformer_core.tools.mcp.session import Overdue, Unreachable
 from toolformer_core.tools.mcp.session_pool import ask, tools_of
 
 if TYPE_CHECKING:
@@ -78,7 +71,6 @@ class MCPTool:
 
     @cached_property
     def form(self) -> ArgumentForm:
-        """How an input becomes the tool's arguments."""
         return ArgumentForm(json.loads(self.definition.schema))
 
     @property
@@ -86,9 +78,8 @@ class MCPTool:
         """One line: the summary if there is one, else the first paragraph of the server's description."""
         if self.summary:
             return self.summary
-        line = " ".join(self.definition.description.strip().split("\n\n")[0].split())
-        if len(line) > _MAX_DESCRIPTION_CHARS:
-            return line[:_MAX_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " ..."
+        first = self.definition.description.strip().split("\n\n")[0]
+        line = textwrap.shorten(first, _MAX_DESCRIPTION_CHARS, placeholder=" ...")
         server = self.definition.server or self.server.text
         return line or f"The tool {self.definition.tool} of the MCP server {server}."
 
@@ -99,7 +90,7 @@ class MCPTool:
 
     def load(self) -> None:
         """Connect (see `mcp_tool`); a `ToolError` if the server or its tool has changed since."""
-        found = _definition(self.server, self.definition.tool)
+        found = definition_of(self.server, self.definition.tool)
         for what, planned in self.definition.parts.items():
             if found.parts[what] != planned:
                 raise ToolError(
@@ -133,15 +124,12 @@ def mcp_tool(
     declaration: ToolDeclaration | None = None,
     summary: str = "",
 ) -> MCPTool:
-    """Connect to a server, and return one of its tools.
+    """Connect to a server, and return one of its tools: what it says of itself makes the fingerprint and the prompts.
 
     Args:
-        reference: `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`, see `reference`.
+        reference: `mcp+stdio:COMMAND#TOOL` or `mcp+https://HOST/PATH#TOOL`.
         name: the name in calls; by default the tool's own in CamelCase (`get_current_time`: `GetCurrentTime`).
-        settings: the names of variables and headers that the server is given; by default none.
         limits: how the tool may be called; by default 32 calls at a time, each 30 s at most.
-        sessions: how many sessions are used, and for how long.
-        declaration: how the tool is taught.
         summary: one sentence in place of the server's description.
 
     Raises:
@@ -155,7 +143,7 @@ def mcp_tool(
     name = name or camel_case(tool)
     return MCPTool(
         server,
-        _definition(server, tool),
+        definition_of(server, tool),
         key=key_of(name),
         name=name,
         limits=limits or ToolLimits(at_once=sessions.sessions * sessions.calls_at_once, timeout_s=TIMEOUT_S),
@@ -164,39 +152,25 @@ def mcp_tool(
     )
 
 
-def server_tools(server: Server) -> tuple[ToolDefinition, ...]:
-    """Connect to a server, and return what it says of its tools, in its order; `mcp_tool` says what is raised."""
-    if not is_installed("mcp"):
-        raise UsageError(f"tools of MCP servers need the package mcp: {sys.executable} -m pip install 'mcp>=2.3'")
+def definition_of(server: Server, tool: str) -> ToolDefinition:
+    """Connect to a server, and return what it says of a tool; `mcp_tool` says what is raised."""
     text = server.text
     try:
         tools, who = tools_of(server)
-    except ServerAbsent as exc:
-        raise UsageError(f"{exc}; check the command of {text}") from exc
     except Unreachable as exc:
         raise ToolError(f"cannot connect to the MCP server {text}: {exc}") from exc
     except Overdue as exc:
         raise ToolError(f"the MCP server {text} did not answer within {server.limits.connect_s:g} s") from exc
-    return tuple(
-        ToolDefinition(
-            tool.name, tool.description or tool.title or "", json.dumps(tool.input_schema, separators=(",", ":")), *who
-        )
-        for tool in tools.values()
-    )
-
-
-def _definition(server: Server, tool: str) -> ToolDefinition:
-    found = {definition.tool: definition for definition in server_tools(server)}
-    if tool not in found:
-        raise UnknownNameError(f"tool of {server.text}", tool, found)
-    return found[tool]
+    if tool not in tools:
+        raise UnknownNameError(f"tool of {text}", tool, tools)
+    found = tools[tool]
+    schema = json.dumps(found.input_schema, separators=(",", ":"))
+    return ToolDefinition(tool, found.description or found.title or "", schema, *who)
 
 
 def result_of(answer: CallToolResult) -> ToolResult:
-    """Return the response or failure that a server's answer means."""
     text = _text(answer)
-    if not text.strip():
-        text = _structured(answer.structured_content)
+    text = text if text.strip() else _structured(answer.structured_content)
     if answer.is_error:
         return ToolFailure("tool_error", _detail(text) or "the tool reported an error without a text")
     if text.strip():
@@ -229,7 +203,6 @@ def _structured(value: Any) -> str:
 
 
 def failure_of(error: Exception, timeout_s: float) -> ToolFailure:
-    """Return the failure that an error of a call means."""
     from mcp import MCPError
     from mcp.types import INVALID_PARAMS, PARSE_ERROR
 

@@ -22,12 +22,8 @@ _NO_ANSWERS = frozenset(
 
 def passages_text(hits: Sequence[Hit]) -> str:
     """Return passages as one text, a line each, best first: `Title > Section: text`."""
-    lines = []
-    for hit in hits:
-        passage = hit.passage
-        place = f"{passage.title} > {passage.section}" if passage.section else passage.title
-        lines.append(f"{place}: {passage.text}")
-    return "\n".join(lines)
+    passages = (hit.passage for hit in hits)
+    return "\n".join(f"{one.title}{one.section and ' > ' + one.section}: {one.text}" for one in passages)
 
 
 def answer_of(text: str) -> str | None:
@@ -45,7 +41,7 @@ def answer_of(text: str) -> str | None:
     return None if not plain or plain in _NO_ANSWERS else answer
 
 
-class ModelReader(BatchedModel[Loaded]):
+class ModelReader(BatchedModel):
     """A reader with a checkpoint, whose tokenizer says where its tokens stand in a text. Threads take turns."""
 
     auto_class: str  # of transformers, by which the checkpoint is loaded

@@ -1,9 +1,7 @@
 """An extractive reader without a neural network: the sentence that overlaps most with a question, and a span in it.
 
-It knows what kind of thing a question word asks for (a person, a place, a date, a number, a description), looks for
-spans of that kind in declarative sentences, and prefers those that are not in the question and close to its words. It
-gives no answer if its `confidence` in the best span is below a threshold, or if the span is a function or discourse
-word ("moreover").
+It looks for spans of the kind that the question word asks for (a person, a place, a date, a number, a description), and
+prefers those that are not in the question and close to its words.
 """
 
 import math
@@ -37,11 +35,10 @@ _STEM_LETTERS = 4  # letters that a name shares with its adjective (Jamaica, Jam
 
 
 _STOP_WORDS = (
-    "a an the of in on at to for from by with about as is are was were be been being am do does did done "
-    "has have had and or but not no it its this that these those he she they his her their him them i you "
-    "we your our my which who whom whose what when where why how many much often there here into than "
-    "then also can could will would shall should may might name called last first time come comes came go "
-    "goes get gets got s t"
+    "a an the of in on at to for from by with about as is are was were be been being am do does did done has have had "
+    "and or but not no it its this that these those he she they his her their him them i you we your our my which who "
+    "whom whose what when where why how many much often there here into than then also can could will would shall "
+    "should may might name called last first time come comes came go goes get gets got s t"
 )
 _STOP = frozenset(_STOP_WORDS.split())
 _DISCOURSE_WORDS = (
@@ -83,18 +80,19 @@ _NOUN_BEFORE = re.compile(r"\b([a-z]+) \Z")
 _BY = re.compile(r"\b(?:by|with|actor|actress|singer|author|president|director|king|queen)(?: the)? \Z")
 
 
+_KINDS = {  # the first one counts
+    "when": "when|(?:what|which) (?:year|date|day|month|century)",
+    "number": "how (?:many|much|old|long|tall|far|big|high|deep|fast|often|large|heavy)"
+    "|what (?:is|was|are|were) the (?:number|population|percentage|age|height|length|price)",
+    "where": "where|(?:what|which) (?:city|country|town|state|county|village|river|island|place)",
+    "who": "who|whom|whose",
+}
+
+
 def question_kind(question: str) -> str:
     """Return the kind of answer that a question asks for: `who`, `where`, `when`, `number` or `what`."""
-    q = " ".join(question.lower().split())
-    if re.search(r"\b(?:when|what (?:year|date|day|month|century)|which (?:year|date|day|month|century))\b", q):
-        return "when"
-    if re.search(r"\b(?:how (?:many|much|old|long|tall|far|big|high|deep|fast|often|large|heavy))\b", q):
-        return "number"
-    if re.search(r"\bwhat (?:is|was|are|were) the (?:number|population|percentage|age|height|length|price)\b", q):
-        return "number"
-    if re.search(r"\b(?:where|(?:what|which) (?:city|country|town|state|county|village|river|island|place))\b", q):
-        return "where"
-    return "who" if re.search(r"\b(?:who|whom|whose)\b", q) else "what"
+    words = " ".join(question.lower().split())
+    return next((kind for kind, pattern in _KINDS.items() if re.search(rf"\b(?:{pattern})\b", words)), "what")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,29 +127,12 @@ class Evidence:
     direct: float  # share of its sentence's words that are in the question or in the span, 0 to 1
     rank: int  # of its passage among the retrieved ones, from 0
 
-    @property
-    def measures(self) -> tuple[float, ...]:
-        """The six measures, in the order of the weights."""
-        margin, rank = min(self.margin, _MAX_MARGIN), min(self.rank, _MAX_RANK)
-        return (self.fit, margin, self.covered, self.named, self.direct, float(rank))
 
-
-def confidence(evidence: Evidence, weights: Sequence[float] = WEIGHTS, bias: float = BIAS) -> float:
+def confidence(one: Evidence, weights: Sequence[float] = WEIGHTS, bias: float = BIAS) -> float:
     """Return the probability that the span answers the question, in (0, 1)."""
-    return 1 / (1 + math.exp(-bias - sum(w * m for w, m in zip(weights, evidence.measures, strict=True))))
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The best span and its measures."""
-
-    text: str
-    evidence: Evidence
-
-    @property
-    def confidence(self) -> float:
-        """The probability that the span answers the question."""
-        return confidence(self.evidence)
+    margin, rank = min(one.margin, _MAX_MARGIN), min(one.rank, _MAX_RANK)
+    measures = (one.fit, margin, one.covered, one.named, one.direct, float(rank))
+    return 1 / (1 + math.exp(-bias - sum(w * m for w, m in zip(weights, measures, strict=True))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +151,15 @@ class ExtractiveReader:
     def limits(self) -> ToolLimits:
         return ToolLimits()
 
-    def load(self) -> None:
-        """Do nothing: it needs no data."""
+    def load(self) -> None: ...
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[str | None]:
         """Return for each question the best span of the best sentences, or None if it is not probable enough."""
         found = [self.best(question, hits) for question, hits in questions]
-        return [best.text if best is not None and best.confidence >= self.least_confidence else None for best in found]
+        return [one[0] if one is not None and confidence(one[1]) >= self.least_confidence else None for one in found]
 
-    def best(self, question: str, hits: Sequence[Hit]) -> Answer | None:
-        """Return the best span of the best sentences, however improbable.
+    def best(self, question: str, hits: Sequence[Hit]) -> tuple[str, Evidence] | None:
+        """Return the best span of the best sentences, however improbable, and its measures.
 
         None if no sentence shares a word with the question, or no passage holds a name from the question.
         """
@@ -199,20 +179,10 @@ class ExtractiveReader:
         score, text, span, sentence = max(scored, key=lambda candidate: round(candidate[0], 9))
         lower = text.lower()  # an answer that contains another one is the same
         others = [other for other, found, _, _ in scored if lower not in found.lower() and found.lower() not in lower]
-        evidence = Evidence(
-            fit=span.fit,
-            margin=score - max(others, default=-math.inf),
-            covered=sentence.covered,
-            named=sentence.named,
-            direct=_directness(sentence.text, text, weights),
-            rank=sentence.rank,
-        )
-        return Answer(text, evidence)
-
-
-def _directness(sentence: str, answer: str, weights: dict[str, float]) -> float:
-    stems, answer_stems = _stems(sentence), set(_stems(answer))
-    return sum(stem in weights or stem in answer_stems for stem in stems) / (len(stems) or 1)
+        stems, known = _stems(sentence.text), {*weights, *_stems(text)}
+        direct = sum(stem in known for stem in stems) / (len(stems) or 1)
+        margin = score - max(others, default=-math.inf)
+        return text, Evidence(span.fit, margin, sentence.covered, sentence.named, direct, sentence.rank)
 
 
 def _stem(word: str) -> str:
@@ -358,9 +328,8 @@ def _closeness(sentence: str, span: _Span, weights: dict[str, float]) -> float:
     for match in _WORD.finditer(sentence):
         stem = _stem(match.group().lower())
         if stem in weights and not span.start <= match.start() < span.end:
-            gap = (
-                sentence[match.end() : span.start] if match.end() <= span.start else sentence[span.end : match.start()]
-            )
+            before = match.end() <= span.start
+            gap = sentence[match.end() : span.start] if before else sentence[span.end : match.start()]
             near[stem] = max(near.get(stem, 0.0), weights[stem] / (1 + gap.count(" ") / 4))
     return _NEAR * sum(near.values())
 

@@ -1,15 +1,13 @@
 """A reader behind a server: any model that answers OpenAI's chat completions, given the retrieved passages.
 
-    http://127.0.0.1:8000/v1#model        a server on this machine: vLLM, llama.cpp, Ollama, ...
-    https://host/v1#model                 any other, through TLS
-
 Credentials are in no digest, message, `repr` or pickle, and go to no other host: redirects are never followed. What may
 be better later (an overloaded server, a timeout) is a failure that may be tried again; what concerns every question (a
-wrong key, an unknown model) ends the run.
+wrong key or address, an unknown model) ends the run.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -57,9 +55,7 @@ def reader_endpoint(address: str) -> Endpoint:
         shown = repr(address) if holds_no_secret(address) else "(not shown, as it may hold a secret)"
         raise ModelError(f"the QA reader {shown} does not name a server and a model; {_FORM}")
     if endpoint.url.startswith("http://") and not is_loopback(urlsplit(endpoint.url).hostname or ""):
-        raise ModelError(
-            f"the QA reader at {endpoint.url} is on another machine, where plain HTTP can be read; {_FORM}"
-        )
+        raise ModelError(f"the QA reader at {endpoint.url} is on another machine, and plain HTTP can be read; {_FORM}")
     return endpoint
 
 
@@ -80,9 +76,7 @@ class ServedReader:
     def __post_init__(self) -> None:
         endpoint = reader_endpoint(self.address)
         if endpoint.credentials:
-            raise ModelError(
-                f"leave the credentials out of the address of the QA reader at {endpoint.url}; {_KEY_HINT}"
-            )
+            raise ModelError(f"leave the credentials out of the address of the reader at {endpoint.url}; {_KEY_HINT}")
         if self.credentials.query:
             raise ModelError(f"the key of the QA reader at {endpoint.url} cannot be sent in the address; give a key")
 
@@ -95,7 +89,6 @@ class ServedReader:
 
     @property
     def model(self) -> str:
-        """The name by which the server knows the model."""
         return reader_endpoint(self.address).model
 
     @property
@@ -106,7 +99,6 @@ class ServedReader:
 
     @property
     def limits(self) -> ToolLimits:
-        """Several requests at a time; the server batches them itself."""
         return ToolLimits(at_once=self.at_once, timeout_s=2 * self.timeout_s, tries=3)
 
     def load(self) -> None:
@@ -115,7 +107,7 @@ class ServedReader:
 
         try:
             with self._request("GET", "/models") as response:
-                self._check(response)
+                pass
         except httpx2.TransportError as exc:
             raise ModelError(f"no server answers at {self.url} ({self._said(exc)}); start it first") from None
         if response.status_code in (401, 403):
@@ -125,10 +117,7 @@ class ServedReader:
         """Return the model's answer to each question from its passages; None if it says that there is none.
 
         Failures: `timeout`, `rate_limited`, `unavailable` and `bad_response`, which may be tried again; `refused` (this
-        question).
-
-        Raises:
-            ModelError: the server refuses the key or does not have the model, or refers to another address.
+        question). A `ModelError` if the server refuses the key, does not have the model, or refers to another address.
         """
         return [self._answer(question, hits) for question, hits in questions]
 
@@ -137,14 +126,12 @@ class ServedReader:
 
         if not hits:
             return None
-        text = _PROMPT.format(
-            passages=storable(passages_text(hits)[:_PASSAGE_CHARS]), question=storable(question[:_QUESTION_CHARS])
-        )
+        passages, question = passages_text(hits)[:_PASSAGE_CHARS], question[:_QUESTION_CHARS]
+        text = _PROMPT.format(passages=storable(passages), question=storable(question))
         messages = [{"role": "user", "content": text}]
         body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": _ANSWER_TOKENS}
         try:
             with self._request("POST", "/chat/completions", body) as response:
-                self._check(response)
                 content = read_at_most(response, _RESPONSE_BYTES)
         except httpx2.TimeoutException:
             return ToolFailure("timeout", f"{self.url} did not answer within {self.timeout_s:g} s", retryable=True)
@@ -153,17 +140,19 @@ class ServedReader:
         return self._reading(response.status_code, content)
 
     def _reading(self, status: int, content: bytes | None) -> Reading:
-        said = None if content is None else _json(content)
+        said: Any = None
+        with suppress(ValueError, RecursionError):
+            said = json.loads(content or b"")
         if 200 <= status < 300:
             try:
-                text = said["choices"][0]["message"]["content"]  # type: ignore[index]
+                text = said["choices"][0]["message"]["content"]
             except (KeyError, IndexError, TypeError):
                 return ToolFailure("bad_response", f"{self.url} sent no chat completion", retryable=True)
             return answer_of(text) if isinstance(text, str) else None
         message = f"{self.url} answered {status}{self._message(said)}"
         if status == 401:
             raise self._refusal(status)
-        if status == 404:
+        if status == 404 or 300 <= status < 400:
             raise ModelError(f"{message}; is there a model {self.model!r}, and does the address end as in {_FORM}?")
         later = status >= 500 or status == 408
         reason = "rate_limited" if status == 429 else "unavailable" if later else "refused"
@@ -174,11 +163,6 @@ class ServedReader:
         here = is_loopback(urlsplit(self.url).hostname or "")
         client = kept_client(self.at_once, self.timeout_s, proxies=not here)  # none in front of this machine itself
         return client.stream(method, self.url + path, json=body, headers={"Authorization": header} if header else {})
-
-    def _check(self, response: Any) -> None:
-        if response.is_redirect:
-            host = urlsplit(response.headers.get("location", "")).hostname or "another address"
-            raise ModelError(f"{self.url} refers to {self.credentials.redact(host)}; give the final address")
 
     def _refusal(self, status: int) -> ModelError:
         return ModelError(f"{self.url} refuses access to {self.model!r} ({status}); {_KEY_HINT}")
@@ -192,10 +176,3 @@ class ServedReader:
         message = error.get("message") if isinstance(error, Mapping) else error
         lines = message.strip().splitlines() if isinstance(message, str) else []
         return f": {self.credentials.redact(lines[0])[:_DETAIL_CHARS]}" if lines else ""
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None

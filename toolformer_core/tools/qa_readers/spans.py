@@ -1,9 +1,8 @@
 """A reader with an extractive model (`AutoModelForQuestionAnswering`): the most probable span of the passages.
 
-A model gives every token two logits: that the answer starts there, and that it ends there. A passage longer than the
-model's window is read in overlapping windows. A span's margin is by how much the sum of its two logits exceeds that of
-"no answer here", which models trained on SQuAD put on the first token: margins of different windows can be compared,
-logits cannot. The span with the largest margin over all passages is the answer, unless it is below a threshold.
+A passage longer than the model's window is read in overlapping windows. A span's margin is by how much the sum of its
+two logits (it starts here, it ends here) exceeds that of "no answer here", which models trained on SQuAD put on the
+first token: margins of different windows can be compared, logits cannot.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from toolformer_core.records import digest_of, storable
-from toolformer_core.tools.hf.batches import batches, padded
+from toolformer_core.tools.hf.batches import in_batches, padded
 from toolformer_core.tools.hf.checkpoint import Loaded
 from toolformer_core.tools.qa import Reading
 from toolformer_core.tools.qa_readers.answers import ModelReader, cut
@@ -46,20 +45,19 @@ class SpanReader(ModelReader):
 
     @property
     def digest(self) -> str:
-        """Digest of the model's files and of how a span is chosen."""
         figures = (_LEAST_MARGIN, _WINDOW, _OVERLAP, _QUESTION_TOKENS, _ANSWER_TOKENS)
         return digest_of(type(self).__name__, VERSION, *map(repr, figures), self._checkpoint.digest)
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
         loaded = self.load()
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(questions)
+
+        def answers(some: Sequence[_Window]) -> Iterator[tuple[float, str]]:
+            return map(_best_span, some, *_logits(loaded, some))
+
         with loaded.lock:
             windows = list(_windows(loaded, questions))
-            found: list[tuple[float, str]] = [(-np.inf, "")] * len(windows)
-            for rows in batches([len(window.spans) for window in windows], _BATCH_TOKENS):
-                logits = _logits(loaded, [windows[row] for row in rows])
-                for row, starts, ends in zip(rows, *logits, strict=True):
-                    found[row] = _best_span(windows[row], starts, ends)
+            found = in_batches(windows, lambda window: len(window.spans), _BATCH_TOKENS, answers)
         for window, candidate in zip(windows, found, strict=True):
             if candidate[0] > best[window.question][0]:  # of equal margins, the better passage's
                 best[window.question] = candidate
@@ -68,7 +66,7 @@ class SpanReader(ModelReader):
 
 def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> Iterator[_Window]:
     tokenizer = loaded.tokenizer
-    longest = min(_WINDOW, tokenizer.model_max_length, _positions(loaded.model.config))
+    longest = min(_WINDOW, tokenizer.model_max_length, loaded.positions(_WINDOW + 2) - 2)  # some count two more
     for number, (question, hits) in enumerate(questions):
         question_ids = cut(tokenizer, storable(question), min(_QUESTION_TOKENS, longest // 4))
         for hit in hits:
@@ -90,21 +88,16 @@ def _windows(loaded: Loaded, questions: Sequence[tuple[str, Sequence[Hit]]]) -> 
                 yield _Window(number, text, inputs, spans, nowhere)
 
 
-def _positions(config: Any) -> int:
-    """Return how many tokens a model can read at a time; some count two more, which are not for tokens."""
-    return int(getattr(config, "max_position_embeddings", None) or _WINDOW + 2) - 2
-
-
 def _logits(loaded: Loaded, windows: Sequence[_Window]) -> tuple[Any, Any]:
     """Return the logits of starts and of ends, each (windows, longest window)."""
     import torch
 
     fillers = {"input_ids": loaded.tokenizer.pad_token_id or 0, "token_type_ids": 0}
     inputs = {
-        key: padded([window.inputs[key] for window in windows], fillers[key], loaded.device)
+        key: padded([window.inputs[key] for window in windows], fillers[key], loaded.model.device)
         for key in windows[0].inputs
     }
-    mask = padded([[1] * len(window.spans) for window in windows], 0, loaded.device)
+    mask = padded([[1] * len(window.spans) for window in windows], 0, loaded.model.device)
     with torch.inference_mode():
         out = loaded.model(**inputs, attention_mask=mask)
     return out.start_logits.float().cpu().numpy(), out.end_logits.float().cpu().numpy()

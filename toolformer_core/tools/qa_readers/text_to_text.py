@@ -1,13 +1,12 @@
 """A reader with a text-to-text model such as T5: it is shown the passages and the question, and writes the answer.
 
-The passages, best first, fill what is left of the model's window; the last one is cut. The answer is written greedily;
-`unanswerable`, or another of a few such words, is none.
+The passages, best first, fill what is left of the model's window; the last one is cut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from toolformer_core.records import digest_of, storable
-from toolformer_core.tools.hf.batches import batches, write_greedily
+from toolformer_core.tools.hf.batches import in_batches, write_greedily
 from toolformer_core.tools.hf.checkpoint import Loaded
 from toolformer_core.tools.qa import Reading
 from toolformer_core.tools.qa_readers.answers import ModelReader, answer_of, cut, passages_text
@@ -33,29 +32,25 @@ class TextToTextReader(ModelReader):
 
     @property
     def digest(self) -> str:
-        """Digest of the model's files, of the prompt and of its limits."""
         figures = map(str, (_WINDOW, _QUESTION_TOKENS, _ANSWER_TOKENS))
         return digest_of(type(self).__name__, VERSION, _HEAD, _TAIL, *figures, self._checkpoint.digest)
 
     def read(self, questions: Sequence[tuple[str, Sequence[Hit]]]) -> list[Reading]:
         loaded = self.load()
-        readings: list[Reading] = [None] * len(questions)
+
+        def answers(prompts: list[list[int]]) -> Iterator[Reading]:
+            written = write_greedily(loaded, prompts, _ANSWER_TOKENS)
+            return map(answer_of, loaded.tokenizer.batch_decode(written, skip_special_tokens=True))
+
         with loaded.lock:
-            found = ((number, hits) for number, (_, hits) in enumerate(questions) if hits)
-            prompts = [(number, _prompt(loaded, questions[number][0], hits)) for number, hits in found]
-            for rows in batches([len(prompt) for _, prompt in prompts], _BATCH_TOKENS):
-                written = write_greedily(loaded, [prompts[row][1] for row in rows], _ANSWER_TOKENS)
-                texts = loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
-                for row, text in zip(rows, texts, strict=True):
-                    readings[prompts[row][0]] = answer_of(text)
-        return readings
+            prompts = [_prompt(loaded, question, hits) for question, hits in questions if hits]
+            found = iter(in_batches(prompts, len, _BATCH_TOKENS, answers))
+        return [next(found) if hits else None for _, hits in questions]
 
 
 def _prompt(loaded: Loaded, question: str, hits: Sequence[Hit]) -> list[int]:
     tokenizer = loaded.tokenizer
     tail = _TAIL.format(question=cut(tokenizer, storable(question), _QUESTION_TOKENS))
-    positions = getattr(loaded.model.config, "max_position_embeddings", None)
-    window = min(_WINDOW, int(positions)) if positions else _WINDOW
-    room = window - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
+    room = min(_WINDOW, loaded.positions(_WINDOW)) - len(tokenizer(_HEAD + tail)["input_ids"]) - _SPARE
     shown = cut(tokenizer, passages_text(hits), max(room, 1))
     return list(tokenizer(_HEAD + shown + tail)["input_ids"])

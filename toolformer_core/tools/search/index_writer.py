@@ -2,20 +2,16 @@
 
 Every so often the passages are committed to tantivy, then `progress.json` is replaced, which says how far the source
 was read. tantivy's commit is the truth: of a run killed between the two, the next one reads some passages once more
-without adding them. So a resumed index answers as one that was never interrupted. `index.json` is written last.
-
-The digest is a chain: that of the passages so far and the next passage give the next one.
+without adding them. `index.json` is written last.
 """
 
-from __future__ import annotations
-
-import contextlib
 import datetime
 import json
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +65,9 @@ def build_index(
 ) -> IndexInfo:
     """Index a source, from where an earlier run of the same source stopped, and return what `index.json` says.
 
-    Args:
-        folder: where the index is or will be; nothing else may be in it.
-        on_progress: called after every record of the source.
-        commit_passages: the most passages that a killed run loses; 60 s of work at most, as far as records allow.
-
-    Raises:
-        UsageError: the folder is not fit for it, another process writes it, or the source has no passage or is damaged.
+    `on_progress` is called after every record of the source. A killed run loses at most `commit_passages`, and 60 s of
+    work, as far as records allow. A `UsageError` if the folder is not fit for it, another process writes it, or the
+    source has no passage or is damaged.
     """
     if (info := finished_index(source, folder, limit)) is not None:
         (folder / PROGRESS).unlink(missing_ok=True)
@@ -84,88 +76,68 @@ def build_index(
     if not (folder / PROGRESS).is_file():
         start = digest_of("passages", str(FORMAT_VERSION), TOKENIZER)
         _put_json(folder / PROGRESS, asdict(IndexProgress(source.identity, limit, Position(), 0, start)))
-    writer = _Writer(folder)
-    try:
-        progress = _read_progress(folder)  # once the writer has the lock
-        _check_same(folder, asdict(progress.identity), progress.limit, source, limit)
-        progress = _index(source, writer, progress, on_progress, commit_passages)
+    with _writing(folder) as (writer, held):
+        begun = progress = _read_progress(folder)  # once the writer has the lock
+        _check_same(folder, asdict(begun.identity), begun.limit, source, limit)
+        committed, committed_at = begun.passages, time.monotonic()
+        for progress in _indexed(source, begun, writer, held):
+            if progress.passages - committed >= commit_passages or time.monotonic() - committed_at >= _COMMIT_S:
+                _commit(writer, folder, progress)
+                committed, committed_at = progress.passages, time.monotonic()
+            if on_progress is not None:
+                on_progress(progress)
+        if progress.passages < held:
+            raise UsageError(f"the index in {folder} holds more passages than {source.path}; remove it, start again")
         if not progress.passages:
             raise UsageError(f"{source.path} holds no passages")
-    except BaseException:
-        with contextlib.suppress(ValueError):  # of a merge, after the error that counts
-            writer.close()
-        raise
-    writer.close()
+        _commit(writer, folder, progress)
     return _finish(source, folder, progress)
 
 
-def _index(
-    source: Source,
-    writer: _Writer,
-    progress: IndexProgress,
-    on_progress: Callable[[IndexProgress], None] | None,
-    commit_passages: int,
-) -> IndexProgress:
-    """Add all passages after a committed position; return the progress at the end, committed."""
-    limit = progress.limit
-    held = writer.passages  # maybe more than `progress` knows of
-    count, digest, left_out = progress.passages, progress.digest, dict(progress.left_out)
-    committed, committed_at = count, time.monotonic()
-    for record in source.records(progress.position):
+@contextmanager
+def _writing(folder: Path) -> Iterator[tuple[Any, int]]:
+    """Yield tantivy's writer, which holds the folder's lock, and the number of passages that are there.
+
+    At the end the segments are merged: a merge that went on would take away files of the next writer, or of a reader.
+    """
+    threads = max(1, min(_THREADS, os.cpu_count() or 1))
+    try:
+        index = empty_index(folder)
+        writer: Any = index.writer(heap_size=_HEAP_BYTES * threads, num_threads=threads)
+    except (ValueError, OSError) as exc:
+        raise UsageError(
+            f"the index in {folder} cannot be written ({exc}): another process writes it, or it is damaged; wait, or "
+            "remove the folder and start again"
+        ) from exc
+    index.reload()
+    try:
+        yield writer, int(index.searcher().num_docs)
+    except BaseException:
+        with suppress(ValueError):  # of a merge, after the error that counts
+            writer.wait_merging_threads()
+        raise
+    writer.wait_merging_threads()
+
+
+def _indexed(source: Source, begun: IndexProgress, writer: Any, held: int) -> Iterator[IndexProgress]:
+    """Add all passages after a committed position but those that the index holds; yield how far each record led."""
+    limit, count, digest, left_out = begun.limit, begun.passages, begun.digest, dict(begun.left_out)
+    for record in source.records(begun.position):
         if limit is not None and count >= limit:
-            break
+            return
         for passage in record.passages[: None if limit is None else limit - count]:
             digest = digest_of(digest, *passage)
             if count >= held:
-                writer.add(count, passage)
+                writer.add_document(document_of(count, passage))
             count += 1
         if record.left_out:
             left_out[record.left_out] = left_out.get(record.left_out, 0) + 1
-        progress = replace(
-            progress, position=record.end, passages=count, digest=digest, read=record.read, left_out=left_out
-        )
-        if count - committed >= commit_passages or time.monotonic() - committed_at >= _COMMIT_S:
-            writer.commit(progress)
-            committed, committed_at = count, time.monotonic()
-        if on_progress is not None:
-            on_progress(progress)
-    if count < held:
-        raise UsageError(f"the index in {writer.folder} holds more passages than {source.path}; remove it, start again")
-    writer.commit(progress)
-    return progress
+        yield IndexProgress(begun.identity, limit, record.end, count, digest, record.read, left_out)
 
 
-class _Writer:
-    """tantivy's writer in a folder, which holds the folder's lock until `close`."""
-
-    def __init__(self, folder: Path) -> None:
-        threads = max(1, min(_THREADS, os.cpu_count() or 1))
-        self.folder = folder
-        try:
-            index = empty_index(folder)
-            self._writer: Any = index.writer(heap_size=_HEAP_BYTES * threads, num_threads=threads)
-        except (ValueError, OSError) as exc:
-            raise UsageError(
-                f"the index in {folder} cannot be written ({exc}): another process writes it, or it is damaged; wait, "
-                "or remove the folder and start again"
-            ) from exc
-        index.reload()
-        self.passages = int(index.searcher().num_docs)
-
-    def add(self, row: int, passage: tuple[str, str, str]) -> None:
-        self._writer.add_document(document_of(row, passage))
-
-    def commit(self, progress: IndexProgress) -> None:
-        self._writer.commit()
-        _put_json(self.folder / PROGRESS, asdict(progress))
-
-    def close(self) -> None:
-        """Wait until the segments are merged, and give up the lock; what is not committed is lost.
-
-        A merge that went on after it would take away files of the next writer, or of a reader.
-        """
-        writer, self._writer = self._writer, None
-        writer.wait_merging_threads()
+def _commit(writer: Any, folder: Path, progress: IndexProgress) -> None:
+    writer.commit()
+    _put_json(folder / PROGRESS, asdict(progress))
 
 
 def _check_same(

@@ -1,13 +1,8 @@
 """Finds the best passages of a large index without scoring every passage that holds a frequent word.
 
-tantivy scores each passage that holds any word of a query; from Python it cannot skip those that cannot be among the
-best. With `the` in the query that is nearly all of them. This is MaxScore (Turtle and Flood, 1995) put around it. The
-terms of a query (a word in a field) are divided: a passage must hold one of the essential terms, and the others only
-add to its score. BM25 bounds what a term can add, so no passage that holds only others can be among the best if their
-bounds add up to less than the lowest score found. The essential terms are the rarest at first, and more are added until
-that is so. The scores are complete and the best passages are exact.
-
-This module knows tantivy's queries and BM25's bounds, but no tools and no files.
+This is MaxScore (Turtle and Flood, 1995) put around tantivy. The terms of a query (a word in a field) are divided: a
+passage must hold one of the essential ones, the rarest at first, and the others only add to its score. More become
+essential until the bounds of what BM25 lets the others add come to less than the lowest score found. It is exact.
 """
 
 import json

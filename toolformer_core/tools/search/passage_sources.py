@@ -1,15 +1,7 @@
 """Reads the passages of an encyclopedia from the files in which it is published; reading can be taken up again.
 
-    | format | file                                                     | a record is                                  |
-    |--------|----------------------------------------------------------|----------------------------------------------|
-    | jsonl  | JSON lines of title, section (optional) and text         | a section, cut into passages if it is long   |
-    | kilt   | KILT's knowledge source: JSON lines of wikipedia_title   | an article: its paragraphs below a heading   |
-    |        | and text, the list of its paragraphs                     | (`Section::::Name.`) are a section, cut      |
-    | psgs   | DPR's psgs_w100.tsv: id, text, title, and a header line  | a passage as DPR cut it, after 100 words     |
-    | dump   | pages-articles.xml of a MediaWiki                        | an article: its sections, cut                |
-
-Each may be compressed. Compression and format are recognised by the first bytes, or else by the file's name. How a
-section is cut: see `sections`. White space is made single.
+docs/tools.md has the formats. Each may be compressed. A record is a line (a section, an article of KILT's, a passage of
+DPR's), or an article of a dump. White space is made single.
 """
 
 import csv
@@ -83,8 +75,6 @@ def open_source(path: Path, format: str | None = None) -> Source:
     """Recognise a file's compression, and its format unless it is given; a `UsageError` if that cannot be done."""
     if not path.is_file():
         raise UsageError(f"no file at {path}; give a dump (.xml.bz2), KILT's knowledge source, psgs_w100.tsv or JSONL")
-    if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}; valid: {', '.join(FORMATS)}")
     try:
         with path.open("rb") as file:
             first = file.read(_EDGE_BYTES)
@@ -109,9 +99,9 @@ def _format_of(path: Path, head: bytes) -> str:
         return "psgs"
     if start.startswith(b"{"):
         return "kilt" if b'"wikipedia_title"' in start.partition(b"\n")[0] else "jsonl"
-    name = path.name.lower()
+    name = without_compression(path.name.lower())
     for suffix, format in _NAMES:
-        if without_compression(name).endswith(suffix):
+        if name.endswith(suffix):
             return format
     raise UsageError(f"cannot tell the format of {path}; say by --format which it is: {', '.join(FORMATS)}")
 

@@ -1,17 +1,16 @@
 """A searchable set of passages, which WikiSearch shows and QA reads.
 
-A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line. The index is
-tantivy's BM25, kept in RAM and built on first use. Ties are broken by the order in the file, on every machine.
+A passages file is JSONL, plain or gzipped, with one `{"title", "section"?, "text", "id"?}` per line.
 """
 
 import gzip
 import json
-import threading
 import unicodedata
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +52,9 @@ class PassageSearch(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
 
     @property
     @abstractmethod
@@ -73,8 +68,7 @@ class PassageSearch(ABC):
     def search(self, text: str, limit: int = 5, title_boost: float = TITLE_BOOST) -> list[Hit]:
         """Return the best passages for a text, best first and of equal ones the first; none if no word of it occurs.
 
-        Nothing in the text is read as an operator. A word in the title has the weight `title_boost`, elsewhere 1. A
-        `UsageError` if the index cannot be built or opened.
+        A word in the title has the weight `title_boost`, elsewhere 1. A `UsageError` if the index cannot be opened.
         """
         words = query_words(text)
         return self._best(words, limit, title_boost) if words else []
@@ -131,27 +125,25 @@ class PassageIndex(PassageSearch):
 
     def __init__(self, path: Path, digest: str = "") -> None:
         super().__init__(path)
-        self._index: Any = None
-        self._digest = digest
+        self._known = digest
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Digest of the file's bytes."""
-        with self._lock:
-            if not self._digest:
-                try:
-                    self._digest = digest_of("passages", self.path.read_bytes())
-                except OSError as exc:
-                    raise UsageError(f"cannot read passages from {self.path}: {exc}") from exc
-            return self._digest
+        try:
+            return self._known or digest_of("passages", self.path.read_bytes())
+        except OSError as exc:
+            raise UsageError(f"cannot read passages from {self.path}: {exc}") from exc
+
+    @cached_property
+    def _index(self) -> Any:
+        return _build(self.path)
 
     def load(self) -> int:
-        return int(self._ready().searcher().num_docs)
+        return int(self._index.searcher().num_docs)
 
     def _best(self, words: list[str], limit: int, title_boost: float) -> list[Hit]:
-        index = self._ready()
-        query, _ = index.parse_query_lenient(" ".join(words), list(FIELDS), field_boosts={"title": title_boost})
-        searcher = index.searcher()
+        query, _ = self._index.parse_query_lenient(" ".join(words), list(FIELDS), field_boosts={"title": title_boost})
+        searcher = self._index.searcher()
         results = searcher.search(query, limit + _TIES, count=False).hits
         rows = searcher.fast_field_values("row", [address for _, address in results])
         hits = [
@@ -159,12 +151,6 @@ class PassageIndex(PassageSearch):
             for (score, address), row in zip(results, rows, strict=True)
         ]
         return sorted(hits, key=lambda hit: (-hit.score, hit.passage.row))[:limit]
-
-    def _ready(self) -> Any:
-        with self._lock:
-            if self._index is None:
-                self._index = _build(self.path)
-            return self._index
 
 
 def empty_index(folder: Path | None = None) -> Any:
@@ -190,7 +176,6 @@ def document_of(row: int, texts: Sequence[str]) -> Any:
 
 
 def stored_passage(searcher: Any, address: Any, row: int) -> Passage:
-    """Return a passage that a search has found."""
     document = searcher.doc(address)
     title, section, text = (document.get_first(name) or "" for name in FIELDS)
     return Passage(row, title, section, text)

@@ -1,7 +1,6 @@
 """An index of passages on disk, which processes open in milliseconds and share: its files are mapped into memory.
 
-The folder holds tantivy's files and `index.json`, which `index_writer` writes last. The same passages give the same
-results as a `PassageIndex`, but for the last decimal of a score, however they are spread over segments.
+The same passages give the same results as a `PassageIndex`, but for the last decimal of a score.
 """
 
 import json
@@ -10,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -67,38 +67,24 @@ def read_info(folder: Path) -> IndexInfo:
 class SearchIndex(PassageSearch):
     """BM25 over the passages of a folder that `index_writer.build_index` wrote; it is opened on first use."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._info: IndexInfo | None = None
-        self._opened: MaxScore | None = None
-
-    @property
+    @cached_property
     def info(self) -> IndexInfo:
-        """What `index.json` says; see `read_info`."""
-        with self._lock:
-            if self._info is None:
-                self._info = read_info(self.path)
-            return self._info
+        return read_info(self.path)
+
+    @cached_property
+    def _opened(self) -> MaxScore:
+        return _open(self.path, self.info)
 
     @property
     def digest(self) -> str:
-        """Digest of the passages."""
         return self.info.digest
 
     def load(self) -> int:
-        return int(self._ready().searcher.num_docs)
+        return int(self._opened.searcher.num_docs)
 
     def _best(self, words: list[str], limit: int, title_boost: float) -> list[Hit]:
-        opened = self._ready()
-        best = opened.best(words, {"title": title_boost}, limit)
-        return [Hit(stored_passage(opened.searcher, address, row), score) for score, row, address in best]
-
-    def _ready(self) -> MaxScore:
-        info = self.info
-        with self._lock:
-            if self._opened is None:
-                self._opened = _open(self.path, info)
-            return self._opened
+        best = self._opened.best(words, {"title": title_boost}, limit)
+        return [Hit(stored_passage(self._opened.searcher, address, row), score) for score, row, address in best]
 
 
 def _open(folder: Path, info: IndexInfo) -> MaxScore:

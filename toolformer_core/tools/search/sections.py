@@ -1,12 +1,9 @@
-"""Cuts the text of a section into passages at the ends of sentences. It knows no articles, files or indexes.
+"""Cuts the text of a section into passages at the ends of sentences.
 
-The rule: a passage takes sentences until it has 100 words; a rest of fewer than 50 words goes to the passage before it.
-So a section of fewer than 150 words is one passage, and no passage starts within a sentence. A sentence that is longer
-than a passage stays whole.
-
+A passage takes sentences until it has 100 words; a rest of fewer than 50 words goes to the passage before it.
 A sentence ends at `.`, `!` or `?` (with closing quotation marks and brackets) before white space, and at the end of a
 line; in both cases only if what follows does not begin with a small letter. Single letters and common English
-abbreviations end no sentence. Words are separated by white space.
+abbreviations end no sentence.
 """
 
 import re

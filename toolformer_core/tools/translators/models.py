@@ -1,28 +1,29 @@
 """Translators with a model: NLLB or M2M100, with transformers or, converted to 8-bit weights, with CTranslate2.
 
-The paper's MT tool is NLLB-200 with 600 M parameters. CTranslate2 is a few times faster on a CPU; its folder is what
-its converter writes, with the tokenizer's files beside:
-
-    ct2-transformers-converter --model facebook/nllb-200-distilled-600M --quantization int8 --output_dir FOLDER \\
-        --copy_files tokenizer.json tokenizer_config.json special_tokens_map.json sentencepiece.bpe.model
-
-Translations are greedy; a batch may hold texts of different languages. The packages are imported on use.
+The paper's MT tool is NLLB-200 with 600 M parameters. Translations are greedy. The packages are imported on use.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.records import digest_of
-from toolformer_core.tools.hf.batches import BatchedModel, batches, write_greedily
-from toolformer_core.tools.hf.checkpoint import Checkpoint, find_checkpoint, load_tokenizer, load_transformer, resident
+from toolformer_core.tools.hf.batches import BatchedModel, in_batches, write_greedily
+from toolformer_core.tools.hf.checkpoint import (
+    RESIDENT_AT_MOST,
+    Checkpoint,
+    Loaded,
+    find_checkpoint,
+    load_tokenizer,
+    load_transformer,
+)
 from toolformer_core.tools.mt import Translator
 
 VERSION = "2"
@@ -99,7 +100,7 @@ def choose_translator(name: str) -> Translator:
     if checkpoint.writes_text:
         return M2M100Translator(name)
     raise ModelError(
-        f"the model {name!r} ({checkpoint.architecture}) cannot translate: give an NLLB or M2M100 model "
+        f"the model {name!r} ({', '.join(checkpoint.architectures)}) cannot translate: give an NLLB or M2M100 model "
         "(M2M100ForConditionalGeneration), or one that ct2-transformers-converter wrote"
     )
 
@@ -164,21 +165,13 @@ def _id_of(tokenizer: Any, token: str) -> int | None:
     return None if number is None or number == tokenizer.unk_token_id else int(number)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A loaded model, how texts are put to it, and the lock of their user."""
-
-    model: Any
-    source: SourceReader
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
-class _ModelTranslator(BatchedModel[_Ready]):
+class _ModelTranslator(BatchedModel):
     """What both translators do: read texts, have them translated together, and write the translations."""
+
+    _source: SourceReader  # of the model that is loaded
 
     @property
     def digest(self) -> str:
-        """Digest of the model's files (of a hub name: its commit) and of the table of languages."""
         return digest_of(type(self).__name__, VERSION, _TABLE_DIGEST, self._checkpoint.digest)
 
     def translate(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
@@ -186,21 +179,15 @@ class _ModelTranslator(BatchedModel[_Ready]):
 
         Together and alone, texts have the same translations, up to the rounding of sums in batches of another shape.
         """
-        ready = self.load()
-        translations: list[str | None] = [None] * len(texts)
-        with ready.lock:
-            found = ((number, ready.source.ids(text, languages)) for number, (text, languages) in enumerate(texts))
-            readable = [(number, ids) for number, ids in found if ids is not None]
-            inputs = [ids for _, ids in readable]
-            limits = [output_limit(ids, ready.source.longest) for ids in inputs]
-            written = self._write(ready, inputs, limits) if inputs else []
-            for (number, _), ids in zip(readable, written, strict=True):
-                translations[number] = ready.source.text(ids) or None
-        return translations
+        loaded = self.load()
+        with loaded.lock:
+            inputs = [self._source.ids(text, languages) for text, languages in texts]
+            written = iter(self._write(loaded, [ids for ids in inputs if ids is not None]))
+            return [None if ids is None else self._source.text(next(written)) or None for ids in inputs]
 
     @abstractmethod
-    def _write(self, ready: _Ready, inputs: list[list[int]], limits: list[int]) -> list[list[int]]:
-        """Return the token ids of the translations, each of at most its limit."""
+    def _write(self, loaded: Loaded, inputs: list[list[int]]) -> list[list[int]]:
+        """Return the token ids of the translations, each of at most its `output_limit`."""
 
 
 class M2M100Translator(_ModelTranslator):
@@ -208,19 +195,17 @@ class M2M100Translator(_ModelTranslator):
 
     batch = 32
 
-    def _load(self) -> _Ready:
+    def _load(self) -> Loaded:
         loaded = load_transformer(self._checkpoint, "AutoModelForSeq2SeqLM")
-        longest = int(getattr(loaded.model.config, "max_position_embeddings", None) or _POSITIONS)
-        return _Ready(loaded, SourceReader.of(loaded.tokenizer, longest, self.model), loaded.lock)
+        self._source = SourceReader.of(loaded.tokenizer, loaded.positions(_POSITIONS), self.model)
+        return loaded
 
-    def _write(self, ready: _Ready, inputs: list[list[int]], limits: list[int]) -> list[list[int]]:
-        written: list[list[int]] = [[] for _ in inputs]
-        for rows in batches([len(ids) for ids in inputs], _BATCH_TOKENS):
-            most = [limits[row] for row in rows]
-            texts = write_greedily(ready.model, [inputs[row] for row in rows], most, first=ready.source.english)
-            for row, ids in zip(rows, texts, strict=True):
-                written[row] = ids
-        return written
+    def _write(self, loaded: Loaded, inputs: list[list[int]]) -> list[list[int]]:
+        def translations(some: list[list[int]]) -> list[list[int]]:
+            limits = [output_limit(ids, self._source.longest) for ids in some]
+            return write_greedily(loaded, some, limits, first=self._source.english)
+
+        return in_batches(inputs, len, _BATCH_TOKENS, translations)
 
 
 class CTranslate2Translator(_ModelTranslator):
@@ -228,24 +213,25 @@ class CTranslate2Translator(_ModelTranslator):
 
     batch = 64
 
-    def _load(self) -> _Ready:
-        return resident("ctranslate2", self._checkpoint, lambda: _load_converted(self._checkpoint))
+    def _load(self) -> Loaded:
+        loaded = _load_converted(self._checkpoint, self._checkpoint.digest)
+        self._source = SourceReader.of(loaded.tokenizer, _POSITIONS, self.model)
+        return loaded
 
-    def _write(self, ready: _Ready, inputs: list[list[int]], limits: list[int]) -> list[list[int]]:
-        tokenizer = ready.source.tokenizer
-        results = ready.model.translate_batch(
+    def _write(self, loaded: Loaded, inputs: list[list[int]]) -> list[list[int]]:
+        tokenizer = loaded.tokenizer
+        limits = [output_limit(ids, self._source.longest) + 1 for ids in inputs]  # and the code of English
+        results = loaded.model.translate_batch(
             [tokenizer.convert_ids_to_tokens(ids) for ids in inputs],
-            target_prefix=[[tokenizer.convert_ids_to_tokens(ready.source.english)]] * len(inputs),
+            target_prefix=[[tokenizer.convert_ids_to_tokens(self._source.english)]] * len(inputs),
             beam_size=1,
             max_batch_size=_CONVERTED_BATCH_TOKENS,
             batch_type="tokens",
             max_input_length=0,
-            max_decoding_length=max(limits) + 1,  # and the code of English
+            max_decoding_length=max(limits, default=1),
         )
-        return [
-            tokenizer.convert_tokens_to_ids(result.hypotheses[0][: limit + 1])
-            for result, limit in zip(results, limits, strict=True)
-        ]
+        found = zip(results, limits, strict=True)
+        return [tokenizer.convert_tokens_to_ids(result.hypotheses[0][:limit]) for result, limit in found]
 
 
 def _is_converted(checkpoint: Checkpoint) -> bool:
@@ -253,13 +239,13 @@ def _is_converted(checkpoint: Checkpoint) -> bool:
     return (folder / "model.bin").is_file() and any(any(folder.glob(pattern)) for pattern in _VOCABULARIES)
 
 
-def _load_converted(checkpoint: Checkpoint) -> _Ready:
+@lru_cache(maxsize=RESIDENT_AT_MOST)
+def _load_converted(checkpoint: Checkpoint, digest: str) -> Loaded:
     import ctranslate2
 
-    source = SourceReader.of(load_tokenizer(checkpoint), _POSITIONS, checkpoint.name)
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     try:
         translator = ctranslate2.Translator(str(checkpoint.folder), device=device, compute_type="default")
     except (RuntimeError, ValueError) as exc:
         raise ModelError(f"the converted model {checkpoint.name!r} cannot be loaded: {exc}") from exc
-    return _Ready(translator, source)
+    return Loaded(load_tokenizer(checkpoint), translator)

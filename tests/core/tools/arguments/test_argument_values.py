@@ -17,36 +17,21 @@ STRINGS = {"type": "array", "items": {"type": "string"}}
     ("schema", "text", "value"),
     [
         ({"type": "string"}, " as it is ", " as it is "),
-        ({"type": "integer"}, " -12 ", -12),
-        ({"type": "integer"}, "1,234,567", 1234567),
-        ({"type": "number"}, "-.5", -0.5),
-        ({"type": "number"}, "1,500.25", 1500.25),
-        ({"type": "number"}, "1e3", 1000.0),
-        ({"type": "boolean"}, "True", True),
         ({"type": "boolean"}, "no", False),
         ({"enum": ["a", "A", "b"]}, "A", "A"),
         ({"enum": [1, 2.5, True, None]}, "2.5", 2.5),
-        ({"enum": [1, 2.5, True, None]}, "true", True),
-        ({"const": "only"}, "only", "only"),
         (UNIT, "metre", "Metre"),
         ({"allOf": [UNIT], "description": "x"}, "FOOT", "foot"),
-        (OPTIONAL_INTEGER, "7", 7),
         (OPTIONAL_INTEGER, "null", None),
         ({"type": ["string", "null"]}, "null", "null"),  # a text is allowed: null is a text
-        ({"type": ["string", "integer"]}, "7", 7),  # a text last
-        ({"type": ["string", "integer"]}, "seven", "seven"),
         ({"type": ["string", "integer"]}, "007", "007"),
         ({"type": ["string", "number"]}, "1.10", "1.10"),  # a version
-        ({"type": ["string", "boolean"]}, "no", "no"),
         ({"anyOf": [{"type": "string"}, STRINGS]}, "Paris, France", "Paris, France"),
         ({"anyOf": [{"type": "string"}, STRINGS]}, '["Paris", "Rome"]', ["Paris", "Rome"]),
         ({}, "1e999", "1e999"),
         (STRINGS, '["a, b", "c"]', ["a, b", "c"]),
         (STRINGS, "a, b ,c", ["a", "b", "c"]),
-        (STRINGS, "[a, b]", ["a", "b"]),
-        (STRINGS, "", []),
         ({"type": "object"}, ' {"a": [1]} ', {"a": [1]}),
-        ({"properties": {"a": {}}}, '{"a": 1}', {"a": 1}),
         (True, "5", 5),
         ({"$ref": "#/$defs/Loop"}, "5", 5),  # a circle says nothing
         ({"$ref": "#/$defs/Nowhere"}, "5", 5),
@@ -63,13 +48,8 @@ def test_a_text_becomes_a_value(schema: Any, text: str, value: Any) -> None:
     [
         ({"type": "integer"}, "3.5", "'3.5' is not integer"),
         ({"type": "integer"}, "٣", "not integer"),  # other digits
-        ({"type": "integer"}, "9" * 5000, "not integer"),
         ({"type": "number"}, "1e999", "not number"),
-        ({"type": "number"}, ".", "not number"),
         ({"type": "boolean"}, "1", "not boolean"),
-        ({"enum": ["a", "b"]}, "c", "'c' is not one of a, b"),
-        ({"enum": ["a", "A"]}, "á", "not one of"),
-        ({"type": "object"}, "[1]", "not object"),
         ({"type": "object"}, '{"a": 1e999}', "not object"),
         ({"type": "array", "items": {"type": "integer"}}, "1, x", "'x' is not integer"),
     ],
@@ -103,8 +83,3 @@ def test_alternatives_of_themselves_are_gone_through_once() -> None:
     either = {"$ref": "#/$defs/Either"}
     root = {"$defs": {"Either": {"anyOf": [either, either, {"type": "integer"}]}}}  # else 2^50 branches
     assert (value_of("7", either, root), kinds_of(either, root)) == (7, ["integer"])
-
-
-def test_kinds_are_said_for_a_person() -> None:
-    assert kinds_of({"anyOf": [UNIT, {"type": "integer"}, {"type": "null"}]}, ROOT) == ["one of Metre, foot", "integer"]
-    assert kinds_of({}, ROOT) == ["any value"]

@@ -66,10 +66,8 @@ def test_a_function_gets_the_values_that_its_annotations_ask_for(asked: Any, tex
     [
         (convert, "amount=many, unit=mi", "amount: 'many' is not number"),
         (convert, "amount=3", "unit is missing: write amount=..., unit=..."),
-        (convert, "amount=3, unit=mile", "unit: 'mile' is not one of mi, m"),
         (convert, "amount=3, unit=mi, context=2023", "there is no argument 'context'; there are amount, unit, to"),
         (kinds, "whole=0", "whole: 0 is less than the minimum of 1"),
-        (kinds, "whole=2.5", "whole: '2.5' is not integer"),
         (kinds, "days=2023-02-30", "days: Input should be a valid date in the format YYYY-MM-DD, day value is outside"),
     ],
 )
@@ -116,7 +114,6 @@ def _context(text, context: int): ...
         (_callable, r"_callable: the argument `b` cannot be of collections.abc.Callable\[\[int\], int\], which has"),
         (_absent, "_absent: its annotations cannot be read: NameError: name 'Absent' is not defined"),
         (_starred, r"_starred: `\*inputs: .*` cannot be given by name; write out each argument"),
-        (_positional, "_positional: `a: .*` cannot be given by name"),
         (_context, "_context: `context` is no argument of a call: write `context: str`"),
     ],
 )

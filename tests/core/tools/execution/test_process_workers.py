@@ -4,8 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 import psutil
 import pytest
@@ -19,10 +18,8 @@ from toolformer_core.tools.execution.asking import Answer
 from toolformer_core.tools.execution.pool import AnnotationPool
 
 
-@contextmanager
-def pool_of(tool: Tool, timeout_s: float = 60) -> Iterator[AnnotationPool]:
-    with closing(AnnotationPool(tool, timeout_s=timeout_s, backoff=lambda tries: 0.0)) as pool:
-        yield pool
+def pool_of(tool: Tool, timeout_s: float = 60) -> closing[AnnotationPool]:
+    return closing(AnnotationPool(tool, timeout_s=timeout_s, backoff=lambda tries: 0.0))
 
 
 def text(answer: Answer) -> str:

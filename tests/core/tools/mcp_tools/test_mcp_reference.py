@@ -12,7 +12,6 @@ from toolformer_core.tools.mcp.reference import MCPSettings, Server, parse_refer
         ("mcp+stdio:mcp-server-time#get_current_time", ("mcp-server-time",), "get_current_time"),
         ("mcp+stdio:npx -y @scope/server, now#get-sum", ("npx", "-y", "@scope/server,", "now"), "get-sum"),
         ("mcp+stdio:python 'my server.py' \"a b\" c\\ d#t", ("python", "my server.py", "a b", "c d"), "t"),
-        ("mcp+stdio:run --colour #ff0000#t", ("run", "--colour", "#ff0000"), "t"),  # the last # counts
         ("mcp+stdio:run a; rm $HOME | x#t", ("run", "a;", "rm", "$HOME", "|", "x"), "t"),  # no shell
     ],
 )
@@ -24,7 +23,6 @@ def test_a_command_is_split_into_words(text: str, command: tuple[str, ...], tool
     ("text", "url", "local"),
     [
         ("mcp+https://example.org/mcp#search", "https://example.org/mcp", False),
-        ("mcp+https://example.org/mcp?team=3#search", "https://example.org/mcp?team=3", False),
         ("mcp+http://127.0.0.1:8000/mcp#search", "http://127.0.0.1:8000/mcp", True),
     ],
 )
@@ -38,15 +36,12 @@ def test_an_address_is_kept_as_it_is(text: str, url: str, local: bool) -> None:
     ("text", "says"),
     [
         ("mcp+stdio:mcp-server-time", "names no tool"),
-        ("mcp+stdio:mcp-server-time#", "names no tool"),
         ("mcp+stdio:#tool", "no command"),
         ("mcp+stdio:'#tool", "check its quotes"),
-        ("mcp+stdio:a\0b#tool", "null character"),
         ("mcp+ftp://example.org/#tool", "names no MCP server"),
-        ("mcp+http://example.org/mcp#tool", "unencrypted"),
-        ("mcp+http://127.0.0.1.example.org/mcp#tool", "unencrypted"),
-        ("mcp+https:///mcp#tool", "not an address"),
-        ("mcp+https://example.org:port/mcp#tool", "not an address"),
+        ("mcp+http://example.org/mcp#tool", "without encryption"),
+        ("mcp+http://127.0.0.1.example.org/mcp#tool", "without encryption"),
+        ("mcp+https://hunter2@example.org:port/mcp#tool", "no http or https address"),
         ("mcp+https://me:hunter2@example.org/mcp#tool", "user name or password"),
         ("mcp+https://example.org/mcp?api_key=hunter2#tool", "looks like a secret"),
         ("mcp+https://example.org/mcp?team=1&accessToken=hunter2#tool", "looks like a secret"),
@@ -76,15 +71,12 @@ def test_an_authorization_of_one_word_is_a_bearer_token(monkeypatch: pytest.Monk
     assert MCPSettings(headers={"authorization": "MY_BASIC"}).header_values() == {"authorization": "Basic aGk="}
 
 
-def test_a_variable_that_is_not_set_is_named() -> None:
-    settings = MCPSettings(env=("NOT_SET_ANYWHERE",), headers={"X-Key": "NOT_SET_EITHER"})
-    with pytest.raises(UsageError, match="NOT_SET_ANYWHERE"):
-        settings.process_environment()
-    with pytest.raises(UsageError, match="NOT_SET_EITHER"):
-        settings.header_values()
-
-
 def test_settings_hold_names_and_not_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = MCPSettings(env=("NOT_SET_ANYWHERE",), headers={"X-Key": "NOT_SET_EITHER"})
+    with pytest.raises(UsageError, match="NOT_SET_ANYWHERE"):
+        unset.process_environment()
+    with pytest.raises(UsageError, match="NOT_SET_EITHER"):
+        unset.header_values()
     with pytest.raises(UsageError, match="not the name of an environment variable"):
         MCPSettings(env=("sk-123=abc",))
     with pytest.raises(UsageError, match="not the name of an HTTP header"):
