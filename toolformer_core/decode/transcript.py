@@ -1,22 +1,14 @@
 """The text of a sequence so far: the text with its calls, the calls' spans, and the events that report both.
 
-A token may hold a part of a character, and a decoder may drop the space in front of its first token. So tokens are
-decoded with a few preceding ones; text that ends in an incomplete character, or may start a stop string, is withheld.
+Tokens are decoded with a few preceding ones, as a decoder may drop the space in front of its first token; text that
+ends in an incomplete character, or may start a stop string, is withheld.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_core.decode.records import (
-    CallFinished,
-    CallStarted,
-    DecodeEvent,
-    Finished,
-    Generation,
-    TextDelta,
-    ToolCall,
-)
+from toolformer_core.decode.records import CallFinished, CallStarted, Emit, Finished, Generation, TextDelta, ToolCall
 from toolformer_core.records import ToolFailure
 from toolformer_core.syntax import CLOSE, strip
 
@@ -100,14 +92,7 @@ class PendingCall:
 class Transcript:
     """The text and calls of one sequence that continues a prompt; `emit` is called with every event, immediately."""
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        prompt: Sequence[int],
-        stop: Sequence[str],
-        emit: Callable[[DecodeEvent], None],
-        index: int,
-    ) -> None:
+    def __init__(self, tokenizer: Any, prompt: Sequence[int], stop: Sequence[str], emit: Emit, index: int) -> None:
         self._emit = emit
         self._index = index
         self._pieces: list[str] = []
@@ -144,17 +129,11 @@ class Transcript:
     ) -> None:
         """Add a call with its response and the closing bracket; `ids` are all tokens so far, theirs included."""
         start, self._length = self._length, self._length + len(pending.text) + len(closing)
-        call = ToolCall(
-            tool=pending.tool,
-            input=pending.input,
-            response=closing.removesuffix(CLOSE).strip(),
-            failure=failure.reason if failure else None,
-            detail=failure.detail if failure else "",
-            start=start,
-            end=self._length,
-            seconds=seconds,
-            repeated=repeated,
+        response, told = (
+            closing.removesuffix(CLOSE).strip(),
+            (failure.reason, failure.detail) if failure else (None, ""),
         )
+        call = ToolCall(pending.tool, pending.input, response, *told, start, self._length, seconds, repeated)
         self._calls.append(call)
         self._pieces += (pending.text, closing)
         self._stream.follow(ids)
