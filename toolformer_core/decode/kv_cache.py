@@ -156,12 +156,8 @@ class KVCache:
         aligned = min(starts) == max(starts) and (starts[0] == 0 or not ragged)
         row = torch.tensor(rows, device=device)
         contiguous = list(rows) == list(range(rows[0], rows[0] + n))
-        self.current = _CachePass(
-            slice(rows[0], rows[0] + n) if contiguous else row,
-            starts[0] if aligned else None,
-            (row[:, None], columns),
-            end,
-        )
+        read = slice(rows[0], rows[0] + n) if contiguous else row
+        self.current = _CachePass(read, starts[0] if aligned else None, (row[:, None], columns), end)
         mask = None if aligned else self._mask(start, longest, end)
         hidden = hf_model.hidden(ids, mask, position, self._cache)  # type: ignore[arg-type]
         if longest == 1:

@@ -142,15 +142,9 @@ class Transcript:
     def finish(self, reason: str, *, ids: Sequence[int], **tokens: int) -> None:
         """Report that the sequence has ended; `tokens` are the token counts of `Generation`."""
         self.flush()
-        text = "".join(self._pieces)
-        generation = Generation(
-            text=text,
-            clean=strip(text, [(c.start, c.end) for c in self._calls]),
-            calls=tuple(self._calls),
-            finish="stop" if self.stopped else reason,
-            ids=tuple(ids),
-            **tokens,
-        )
+        text, finish = "".join(self._pieces), "stop" if self.stopped else reason
+        clean = strip(text, [(c.start, c.end) for c in self._calls])
+        generation = Generation(text, clean, tuple(self._calls), finish, ids=tuple(ids), **tokens)
         self._emit(Finished(self._index, generation))
 
     def _add(self, text: str) -> None:

@@ -53,8 +53,10 @@ def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as exc:
         raise UsageError(f"LoRA needs peft: {how_to_install('lora')}") from exc
-    sizes = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
-    config = LoraConfig(**sizes, target_modules=list(lora.targets) or "all-linear", task_type="CAUSAL_LM")
+    layers, alpha = list(lora.targets) or "all-linear", lora.alpha
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=alpha, lora_dropout=lora.dropout, target_modules=layers, task_type="CAUSAL_LM"
+    )
     try:
         return get_peft_model(model, config)
     except ValueError as exc:

@@ -4,6 +4,7 @@ import errno
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -74,14 +75,8 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
         if rank == 0:
             print("note: this model would attend from one packed text to another, so each row holds one text")  # noqa: T201
         job = replace(job, recipe=replace(recipe, packing=False))
-    trainer = Trainer(
-        job=job,
-        folder=folder,
-        engine=engine,
-        train=encode_texts(tokenizer, train, start=start, end=end, length=length),
-        dev=encode_texts(tokenizer, dev, start=start, end=end, length=length, score_end=False) if dev else [],
-        emit=event_writer(folder / EVENTS_FILE if rank == 0 else None),
-        packs=packs,
-        trigger=trigger[0] if len(trigger) == 1 else None,
-    )
-    trainer.run()
+    encode = partial(encode_texts, tokenizer, start=start, end=end, length=length)
+    pieces, dev_pieces = encode(train), encode(dev, score_end=False) if dev else []
+    emit = event_writer(folder / EVENTS_FILE if rank == 0 else None)
+    forbidden = trigger[0] if len(trigger) == 1 else None
+    Trainer(job, folder, engine, pieces, dev_pieces, emit, packs, forbidden).run()

@@ -71,7 +71,7 @@ class VllmServer:
     def _prompt_logprobs(self, prompt: Sequence[int], n: int) -> list[dict[str, Any]]:
         choice = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n)
         try:
-            _, *places = choice["prompt_logprobs"]
+            places: list[dict[str, Any]] = choice["prompt_logprobs"][1:]
             for place, token in zip(places, prompt[1:], strict=True):
                 float(place[str(token)]["logprob"])
         except (KeyError, TypeError, ValueError) as exc:

@@ -149,9 +149,6 @@ def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> l
     return [found[request.text, request.position] for request in requests]
 
 
-Answers = Iterable[tuple[int, NDArray[np.float32]]]  # index of an answer, and its log-probabilities
-
-
 class ScoreSequence(NamedTuple):
     """A sequence [bos] z x_1..x_j that a model reads, and the answers of all requests that share it."""
 
@@ -160,11 +157,12 @@ class ScoreSequence(NamedTuple):
     answers: list[tuple[int, int, int]]  # index of the answer; its tokens [first, last) of the text
 
 
+# gives indices of answers, and their log-probabilities
+Score = Callable[[list[ScoreSequence]], Iterable[tuple[int, NDArray[np.float32]]]]
+
+
 def score_requests(
-    model: PromptTokenizer,
-    requests: Sequence[ScoreRequest],
-    score: Callable[[list[ScoreSequence]], Answers],
-    longest: int,
+    model: PromptTokenizer, requests: Sequence[ScoreRequest], score: Score, longest: int
 ) -> list[NDArray[np.float32]]:
     """Answer `LanguageModel.log_probs` by sequences of at most `longest` tokens; NaN for a prefix too long for them."""
     texts = list(dict.fromkeys(r.text for r in requests))

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,23 +243,14 @@ def test_two_processes_share_the_look_at_a_state(tmp_path: Path) -> None:
     assert [[line.partition(":")[0] for line in lines] for lines in shares] == [["c"], ["b"]]
 
 
-class OneOfTwo:
-    """The first of two processes, the other of which sees a folder of its own, without checkpoints."""
-
-    rank = 0
-    world = 2
-
-    def total(self, *values: float) -> list[float]:
-        return list(values)
-
-
 def test_processes_on_disks_of_their_own_are_told_so(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_LAG_S", -1.0)
     job = job_in(tmp_path, model)
     train(job, tmp_path)
-    engine: Any = OneOfTwo()
+    # the first of two processes, the other of which sees a folder of its own, without checkpoints
+    engine: Any = SimpleNamespace(rank=0, world=2, total=lambda *values: list(values))
     trainer = loop.Trainer(job, tmp_path, engine, [], [], lambda *a, **k: None, packs=False)
     with pytest.raises(UsageError, match="all nodes share"):
         trainer.run()

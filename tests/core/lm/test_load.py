@@ -126,5 +126,3 @@ def test_a_token_without_an_embedding_is_read_as_text(tmp_path: Path) -> None:
 def test_a_folder_without_one_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has no readable tokenizer"):
         load_tokenizer(str(tmp_path))
-    with pytest.raises(ModelError, match="Did you mean 'embedded'"):
-        load_tokenizer("embeded")

@@ -22,7 +22,7 @@ _GPU_TOKENS = 131_072
 _CPU_CACHE = 1 << 30  # bytes
 _MIN_TOKENS = 64
 _MIN_CACHE = 1 << 20  # bytes
-# what a plain RuntimeError says
+# what an error says when memory runs out
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 Item = TypeVar("Item")

@@ -86,7 +86,7 @@ class HFModel(PromptTokenizer):
                     self.read(torch.tensor(ids, device=self.device), cache)
                 self._heads[prompt.digest] = (len(ids), key_values(cache))
             self._heads[prompt.digest] = head = self._heads.pop(prompt.digest)  # the last in use
-            while len(self._heads) > 1 and sum(_bytes(kv) for _, kv in self._heads.values()) > self.cache_budget:
+            while len(self._heads) > 1 and sum(_bytes(kv) for _, kv in self._heads.values()) > self.budget.cache:
                 del self._heads[next(iter(self._heads))]
             return head
 
