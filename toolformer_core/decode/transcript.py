@@ -129,11 +129,9 @@ class Transcript:
     ) -> None:
         """Add a call with its response and the closing bracket; `ids` are all tokens so far, theirs included."""
         start, self._length = self._length, self._length + len(pending.text) + len(closing)
-        response, told = (
-            closing.removesuffix(CLOSE).strip(),
-            (failure.reason, failure.detail) if failure else (None, ""),
-        )
-        call = ToolCall(pending.tool, pending.input, response, *told, start, self._length, seconds, repeated)
+        response = closing.removesuffix(CLOSE).strip()
+        reason, detail = (failure.reason, failure.detail) if failure else (None, "")
+        call = ToolCall(pending.tool, pending.input, response, reason, detail, start, self._length, seconds, repeated)
         self._calls.append(call)
         self._pieces += (pending.text, closing)
         self._stream.follow(ids)

@@ -1,6 +1,7 @@
 """The engine answers what `PlainLM` answers, for every shape of model and every kind of batch."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,13 @@ def test_no_tensor_of_a_scan_grows_with_vocabulary_times_length() -> None:
         (scan,) = lm.scan(PROMPT, [LONG])
     assert len(scan.positions[0]) > 250
     assert 0 < largest < 20_000 * len(scan.positions[0]) / 4
+
+
+def test_of_the_prompts_heads_only_the_last_is_kept_where_there_is_room_for_none() -> None:
+    lm, other = tiny_lm("gpt2", cache_budget=1), replace(PROMPT, tool="other")
+    for prompt in (PROMPT, other):
+        list(lm.scan(prompt, TEXTS[:1]))
+    assert list(lm.hf_model._heads) == [other.digest]
 
 
 def test_a_scan_gives_its_memory_back_when_the_next_is_asked_for() -> None:
