@@ -51,8 +51,9 @@ def test_the_engine_draws_what_the_plain_computation_draws(family: str, temperat
 def test_the_same_of_other_triggers_windows_and_names(how: str) -> None:
     """A " [" of two tokens; windows whose keys and values are computed again; draws that end where they are no call."""
     lm = tiny_lm(merged_trigger=how != "two tokens", context=256, **({"cache_budget": 1} if how == "windows" else {}))
-    texts, more = [TEXTS[1], LONG], {"name": "WikiSearch"} if how == "wanted" else {}
-    assert_alike(drawn(lm, texts, 1.0, **more), drawn(PlainLM(lm.hf_model), texts, 1.0, **more))
+    more = {"name": "WikiSearch"} if how == "wanted" else {}
+    ours, plain = (drawn(one, [TEXTS[1], LONG], 1.0, **more) for one in (lm, PlainLM(lm.hf_model)))
+    assert_alike(ours, plain)
 
 
 def test_the_limit_counts_the_given_tokens() -> None:

@@ -21,7 +21,6 @@ from toolformer_core.lm.load import LoadedTokenizer
 from toolformer_core.lm.remote.engine import RemoteLM, _bound
 from toolformer_core.lm.remote.identity import RemoteModel, probe_of, tokenizer_for
 from toolformer_core.lm.vllm_server import VllmServer
-from toolformer_core.records import Prompt
 
 CLOSE = 1e-5
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
@@ -46,10 +45,10 @@ def remote(local: TransformersLM, logprobs: int = 20) -> Iterator[RemoteLM]:
 Seen = dict[int, tuple[list[int], np.ndarray, np.ndarray]]
 
 
-def scanned(lm: LanguageModel, texts: Sequence[str | Insertion], prompt: Prompt = PROMPT) -> Seen:
+def scanned(lm: LanguageModel, texts: Sequence[str | Insertion]) -> Seen:
     """Per text: positions, log p(" ["), bounds."""
     out: Seen = {}
-    for scan in lm.scan(prompt, texts):
+    for scan in lm.scan(PROMPT, texts):
         bounds = scan.bounds or scan.log_probs
         for text, positions, log_probs, bound in zip(scan.texts, scan.positions, scan.log_probs, bounds, strict=True):
             out[text] = positions.tolist(), log_probs, bound
@@ -88,7 +87,7 @@ def test_behind_calls_it_is_the_same() -> None:
     calls = " [QA(Since when?) -> 1820]"
     texts = [Insertion(LONG, 200, calls), Insertion(LONG, 7, calls * 40), LONG[:50]]  # the second one is too long
     with remote(local, local.hf_model.lm_head.size) as lm:
-        seen, here = scanned(lm, texts, PROMPT), scanned(local, texts, PROMPT)
+        seen, here = scanned(lm, texts), scanned(local, texts)
     assert_below_or_equal(seen, here, 0)
     assert seen[0][0] == [200]
     assert 1 not in seen
