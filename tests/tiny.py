@@ -4,11 +4,10 @@ The reference uses no cache, no batch, no padding and no shortcut, so that it ca
 """
 
 import itertools
-from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
@@ -26,10 +25,8 @@ from transformers import (
     Qwen2Config,
 )
 
-from toolformer_core.lm.base import Draw, uniform
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import Prompt
-from toolformer_core.syntax import find_close
 
 TEXTS = [
     "Out of 1400 participants, 400 (or 29 %) passed the test.",
@@ -136,6 +133,13 @@ def random_lm(name: str, config: Any, coded: Any, **budgets: int) -> Transformer
     return TransformersLM(model.eval().requires_grad_(False), coded, name=name, digest=name, **budgets)
 
 
+def saved_in(folder: Path, lm: TransformersLM) -> Path:
+    """The folder, with the model and its tokenizer as `save_pretrained` writes them."""
+    lm.hf_model.model.save_pretrained(folder)
+    lm.hf_model.tokenizer.save_pretrained(folder)
+    return folder
+
+
 def encode(lm: TransformersLM, text: str) -> list[int]:
     return list(lm.hf_model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -145,32 +149,3 @@ def plain_log_probs(lm: TransformersLM, ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         logits: torch.Tensor = lm.hf_model.model(input_ids=torch.tensor([ids]), use_cache=False).logits
     return torch.log_softmax(logits[0].float(), dim=-1)
-
-
-def draw_by_hand(
-    lm: TransformersLM, ids: list[int], seed: int, max_tokens: int, given: Sequence[int] = (), allowed: Any = None
-) -> Draw:
-    """Return a draw behind " [" by the definition, without a cache: the first token at which the edges exceed u.
-
-    Log p is that of one given token after another, then of the allowed ones, among which the next token is drawn.
-    """
-    log_p = 0.0
-    for token in given:
-        log_p += float(plain_log_probs(lm, ids)[-1, token])
-        ids = [*ids, token]
-    written = list(given)
-    for step in range(max_tokens - len(given)):  # the first drawn token uses the seed's first number
-        p = plain_log_probs(lm, ids)[-1].exp().double()
-        if step == 0 and allowed is not None:
-            p = torch.zeros_like(p).index_copy_(0, torch.tensor(allowed), p[allowed])
-            log_p += float(p.sum().log())
-        edges = p.cumsum(0)
-        u = float(uniform(np.asarray([seed], dtype=np.uint64), step)[0]) * float(edges[-1])
-        token = int(torch.searchsorted(edges, torch.tensor(u, dtype=torch.float64), right=True))
-        if token == 0:
-            break
-        ids, written = [*ids, token], [*written, token]
-        text = lm.hf_model.text(written)
-        if (close := find_close(text)) is not None:
-            return Draw(text[:close], True, None if allowed is None else log_p)
-    return Draw(lm.hf_model.text(written), False, None if allowed is None else log_p)

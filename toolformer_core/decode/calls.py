@@ -1,31 +1,22 @@
 """Reads a call while it is being written: has it reached its arrow, or can it no longer do so?
 
-    | written after " ["                             | means                                                     |
-    |------------------------------------------------|-----------------------------------------------------------|
-    | an arrow after a `)`, or outside parentheses,  | a call: the tool is called, even if the call does not     |
-    | ... after a tool's name                        | parse                                                     |
-    | ... after another word, or none                | no call                                                   |
-    | an arrow inside parentheses                    | part of the input                                         |
-    | the closing `]`, without an arrow before it    | no call                                                   |
-    | neither, up to the token limit of a call       | no call                                                   |
-    | text that cannot become a name and a `(`       | no call, if the model chose the bracket itself            |
-
-A bracket that is not a call stays in the text if the model chose it itself and it names no tool; otherwise it is taken
-back. All is found in the text, because tokenizers merge `) ->` in many ways.
+An arrow after a `)`, or outside parentheses, calls the tool that the first word names, even if the call does not parse;
+an arrow inside parentheses is part of the input. It is no call if a `]` closes it before an arrow, at a call's token
+limit, and, if the model chose the bracket itself, as soon as the text cannot become a name and a `(`. A bracket that is
+no call stays in the text if the model chose it itself and it names no tool; otherwise it is taken back. All is found in
+the text, because tokenizers merge `) ->` in many ways.
 """
 
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from toolformer_core.errors import CallSyntaxError
 from toolformer_core.lm.tokens import encode_following, tokenize
-from toolformer_core.syntax import ARROW, CLOSE, find_close, parse
+from toolformer_core.syntax import ARROW, CLOSE, name_begun
 from toolformer_core.tools.responses import response_line
 
 _MARK = re.compile(rf"(?P<call>\)\s*(?:{ARROW}|→))|(?P<arrow>{ARROW}|→)|[()\[\]]")
 _WORD = re.compile(r"\s*([^\W\d]\w*)")
-_BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*(?:\(.*)?)?", re.DOTALL)
 
 
 def arrow_end(body: str) -> int | None:
@@ -34,15 +25,9 @@ def arrow_end(body: str) -> int | None:
     for mark in _MARK.finditer(body):
         if mark["call"] or (mark["arrow"] and parentheses <= 0):
             return mark.end()
-        match mark.group():
-            case "(":
-                parentheses += 1
-            case ")":
-                parentheses -= 1
-            case "[":
-                brackets += 1
-            case "]":
-                brackets -= 1
+        sign = mark.group()
+        parentheses += (sign == "(") - (sign == ")")
+        brackets += (sign == "[") - (sign == "]")
         if brackets == 0:
             return None
     return None
@@ -50,7 +35,7 @@ def arrow_end(body: str) -> int | None:
 
 def may_be_call(body: str, names: Iterable[str]) -> bool:
     """Return whether the text so far can become a call: `Name(...`, or the start of a tool's name."""
-    return _BEGINS.fullmatch(body) is not None or may_name_a_tool(body, names)
+    return name_begun(body) is not None or may_name_a_tool(body, names)
 
 
 def may_name_a_tool(body: str, names: Iterable[str]) -> bool:
@@ -59,24 +44,10 @@ def may_name_a_tool(body: str, names: Iterable[str]) -> bool:
     return any(written.startswith(name) or name.startswith(written) for name in names)
 
 
-def is_closed(body: str) -> bool:
-    """Return whether a `]` closes the " [" in front of `body`."""
-    return find_close(body) is not None
-
-
-def begins_with_a_tool(body: str, names: Iterable[str]) -> bool:
-    """Return whether the first word is a tool's name, whatever follows it."""
+def first_word(body: str) -> str:
+    """Return the word with which the text starts, whatever follows it; "" if it starts with something else."""
     word = _WORD.match(body)
-    return word is not None and word.group(1) in names
-
-
-def names_a_tool(body: str, names: Iterable[str]) -> bool:
-    """Return whether the text starts like a call of one of the tools: its name and an opening parenthesis."""
-    try:
-        call, _ = parse(body.partition("(")[0] + "()")
-    except CallSyntaxError:
-        return False
-    return "(" in body and call.tool in names
+    return word.group(1) if word else ""
 
 
 def response_tokens(tokenizer: Any, before: str, response: str, limit: int) -> tuple[list[int], str]:

@@ -1,7 +1,6 @@
-"""Chooses the next token of many sequences at once (the most likely one or a sample), with rank and p of " [".
+"""Chooses the next token of many sequences at once, with the rank and p of " [".
 
-A sample is taken by inverse CDF at a number that depends only on the sequence's seed and length, see `lm.hf.sampling`;
-nothing else in the batch can change it.
+A sample is taken by inverse CDF at a number that depends only on the sequence's seed and length (`lm.hf.sampling`).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,18 +1,8 @@
 """Continuous batching: sequences join, wait for their tools, and leave, while the others continue decoding.
 
-    submit --> waiting --a row is free--> running <--> waiting for a tool --> finished
-                  new prompts go through the model together                 row and memory are freed at once
-
-A round (`step`) handles messages, admits new sequences, runs one pass over the sequences with many tokens to feed
-(prompts, responses), and one over those with a single token. A new sequence that starts like another one copies its
-keys and values as far as they agree.
-
-Every admitted sequence states the most tokens it can hold; the number of rows times the longest of them never exceeds
-the tokens that the cache may hold. A free row goes to the request (the owner of sequences) with the fewest rows, and
-among those to the one that has waited longest. For a request without any row, the request with the most rows gives one
-up, if it has others and this makes enough room; that sequence waits in front of its request's others, and its tokens
-later go through the model again, in one pass. None of this changes what a sequence writes.
-
+Rows times the most tokens that a sequence can ever hold never exceed what the cache may hold. A free row goes to the
+request (the owner of sequences) with the fewest rows, and among those to the one that has waited longest; a request
+without any takes one from the request with the most, if that has others. None of this changes what a sequence writes.
 One thread drives an engine (`step` and `wait`, or `run`); `submit` and `cancel` may be called from any thread.
 """
 
@@ -26,7 +16,7 @@ import torch
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.decode.choice import choose
 from toolformer_core.decode.kv_cache import KVCache
-from toolformer_core.decode.records import DecodeEvent, Finished, GenerationSettings
+from toolformer_core.decode.records import DecodeEvent, Emit, Finished, GenerationSettings
 from toolformer_core.decode.sequence import DecodeSequence, ModelInfo
 from toolformer_core.errors import EngineStoppedError, UnknownNameError, UsageError
 from toolformer_core.lm.hf.model import HFModel
@@ -43,7 +33,7 @@ class Handle:
 
     sequence: DecodeSequence  # known once it is submitted
 
-    def __init__(self, index: int, on_event: Callable[[DecodeEvent], None] | None, owner: object) -> None:
+    def __init__(self, index: int, on_event: Emit | None, owner: object) -> None:
         self.index = index
         self.owner = self if owner is None else owner
         self.events: queue.SimpleQueue[DecodeEvent] = queue.SimpleQueue()
@@ -63,13 +53,9 @@ class DecodeEngine:
         self.pool = pool
         self.max_rows = max_rows
         self.cached_tokens = cached_tokens
-        self._model_info = ModelInfo(
-            tokenizer=hf_model.tokenizer,
-            trigger=tuple(hf_model.trigger),
-            ends=end_ids(hf_model),
-            context_length=hf_model.context_length,
-            tools={name: tool.key for name, tool in pool.tools.items()},
-        )
+        tools = {name: tool.key for name, tool in pool.tools.items()}
+        known = (hf_model.tokenizer, tuple(hf_model.trigger), end_ids(hf_model), hf_model.context_length)
+        self._model_info = ModelInfo(*known, tools)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: FairQueue[Handle] = FairQueue()
         self._running: list[Handle] = []  # the index is the row in the cache
@@ -84,10 +70,7 @@ class DecodeEngine:
 
     @property
     def running(self) -> int:
-        """The number of unfinished sequences with a row, including those that wait for a tool.
-
-        While two rows are exchanged, another thread may count one of them twice or not at all.
-        """
+        """The number of unfinished sequences with a row, including those that wait for a tool; about, while it runs."""
         return sum(not handle.sequence.finished for handle in list(self._running))
 
     def submit(
@@ -96,7 +79,7 @@ class DecodeEngine:
         settings: GenerationSettings,
         *,
         index: int = 0,
-        on_event: Callable[[DecodeEvent], None] | None = None,
+        on_event: Emit | None = None,
         owner: object = None,
     ) -> Handle:
         """Submit a sequence.
@@ -104,12 +87,10 @@ class DecodeEngine:
         Args:
             prompt: the text to continue; the model's beginning-of-text token is put in front.
             on_event: called with every event, in the driving thread; it must be quick and must not raise.
-            owner: the same object for all sequences of one request; rows are shared fairly among owners. None: the
-                sequence is a request of its own.
+            owner: the same for all sequences of one request; rows are shared fairly among owners. None: itself.
 
         Raises:
-            UsageError: the prompt is empty, holds a lone surrogate or is longer than the model's context; or the
-                sequence is longer than the cache.
+            UsageError: the prompt is empty, no UTF-8 or longer than the context, or the sequence than the cache.
             EngineStoppedError: the engine has been stopped.
             UnknownNameError: the settings name an unknown tool; in `trigger` the paper's may stand even if absent.
         """
@@ -134,9 +115,8 @@ class DecodeEngine:
     def _prompt_ids(self, prompt: str) -> list[int]:
         if flaw := unencodable(prompt):
             raise UsageError(f"the prompt is not UTF-8 text ({flaw}); remove that character")
-        ids = self.hf_model.encode(prompt)
-        if self.hf_model.bos is not None and ids[:1] != [self.hf_model.bos]:
-            ids.insert(0, self.hf_model.bos)
+        ids, lead = self.hf_model.encode(prompt), self.hf_model.lead
+        ids = ids if ids[:1] == lead else [*lead, *ids]
         if not ids:
             raise UsageError("the prompt is empty, and the model has no beginning-of-text token; write some text")
         if len(ids) >= self.hf_model.context_length:
@@ -148,13 +128,12 @@ class DecodeEngine:
 
     def cancel(self, handle: Handle) -> None:
         """End a sequence; its `Finished` event says "cancelled", unless it has ended already."""
-        self._inbox.put(lambda: self._end(handle, "cancelled"))
+        self._inbox.put(partial(self._cancel, handle))
 
     def between_rounds(self, work: Callable[[], None]) -> None:
-        """Have the driving thread do something else with the model between two rounds; called from any thread.
+        """Have the driving thread do some short work with the model between two rounds; called from any thread.
 
-        It should be short and must not raise. (Who took the model's lock in another thread would wait long for it.) An
-        `EngineStoppedError` if the engine has been stopped.
+        It must not raise. An `EngineStoppedError` if the engine has been stopped.
         """
         with self._submit_lock:
             if self._stopped:
@@ -204,8 +183,8 @@ class DecodeEngine:
         """Let `run` return after its current round; may be called from any thread."""
         self._inbox.put(partial(setattr, self, "_stopped", True))
 
-    def _end(self, handle: Handle, reason: str) -> None:
-        handle.sequence.end(reason)
+    def _cancel(self, handle: Handle) -> None:
+        handle.sequence.end("cancelled")
         self._waiting.discard(handle.owner, handle)
 
     def _admit(self) -> None:
@@ -279,9 +258,10 @@ class DecodeEngine:
                     sequence.cached = n
 
     def _rows_with_many_tokens(self) -> list[int]:
-        """Return the rows of sequences with more than one token to feed, as many as the budget allows.
+        """Return the rows of sequences with several tokens to feed, within the budget; of new ones that start alike
+        one.
 
-        Of new sequences that start alike only the first; the others copy its keys and values next round.
+        The others copy its keys and values next round.
         """
         rows: list[int] = []
         firsts: list[DecodeSequence] = []
@@ -289,15 +269,16 @@ class DecodeEngine:
         for row, handle in enumerate(self._running):
             sequence = handle.sequence
             tokens = min(len(sequence.pending), _CHUNK)
-            if tokens > 1:
-                if not sequence.cached:
-                    if any(_common_tokens(sequence, other) >= _MIN_SHARED for other in firsts):
-                        continue
-                    firsts.append(sequence)
-                longest = max(longest, tokens)
-                if rows and (len(rows) + 1) * longest > self.hf_model.token_budget:
-                    break
-                rows.append(row)
+            if tokens <= 1:
+                continue
+            if not sequence.cached:
+                if any(_common_tokens(sequence, other) >= _MIN_SHARED for other in firsts):
+                    continue
+                firsts.append(sequence)
+            longest = max(longest, tokens)
+            if rows and (len(rows) + 1) * longest > self.hf_model.budget.tokens:
+                break
+            rows.append(row)
         return rows
 
     def _rows_with_one_token(self) -> list[int]:
@@ -327,11 +308,10 @@ class DecodeEngine:
             states = hidden if len(ready) == len(handles) else hidden[torch.tensor(ready, device=hidden.device)]
             choices = choose(self.hf_model.logits(states), [sequences[i] for i in ready])
             for i, choice in zip(ready, choices, strict=True):
-                handle, sequence = handles[i], sequences[i]
-                request = sequence.advance(*choice)
-                if request is not None:
+                sequence = sequences[i]
+                if (request := sequence.advance(*choice)) is not None:
                     context, post = sequence.settings.context, self._inbox.put
-                    self.pool.ask(request.tool, request.input, context, post, sequence.answer, handle.owner)
+                    self.pool.ask(request.tool, request.input, context, post, sequence.answer, handles[i].owner)
         return True
 
 

@@ -1,10 +1,7 @@
 """Keys and values of many sequences of different lengths, one row each, filled in place.
 
-    column c of row r holds token c of the sequence in row r; its position is c
-
-So a sequence can take one token or many, skip a pass, be cut back, or move to another row without touching the others.
-A pass is exact: every query sees the columns of its own row up to itself (within the window, if the model has one).
-Padding is written to the last column, which is never read. Rows of one length need no mask but the model's own.
+Column c of row r holds token c of the sequence in row r, whose position is c. So a sequence can take one token or many,
+skip a pass, be cut back, or move to another row. Padding is written to the last column, which is never read.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from transformers.cache_utils import DynamicLayer
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.agreement import agree, difference
 from toolformer_core.lm.hf.batches import key_values
-from toolformer_core.lm.hf.memory import out_of_memory
 from toolformer_core.lm.hf.model import HFModel
 
 _BLOCK = 64  # columns are allocated in multiples of this
@@ -91,12 +87,13 @@ class KVCache:
 
     def __init__(self, hf_model: HFModel) -> None:
         self.hf_model = hf_model
-        config = hf_model.model.config.get_text_config()
-        window = getattr(config, "sliding_window", None)
-        types = getattr(config, "layer_types", None) or ()
+        self._config = hf_model.model.config.get_text_config()
+        window = getattr(self._config, "sliding_window", None)
+        types = getattr(self._config, "layer_types", None) or (
+            "sliding_attention",
+        )  # without types, it is every layer's
         self._mixed_layers = "sliding_attention" in types and len(set(types)) > 1
-        has_window = "sliding_attention" in types or not types  # without layer types, a window applies to every layer
-        self._window: int | None = int(window) if window and has_window else None
+        self._window: int | None = int(window) if window and "sliding_attention" in types else None
         self.release()
 
     def release(self) -> None:
@@ -104,7 +101,7 @@ class KVCache:
         self.rows = self.columns = 0
         self.current = _CachePass(slice(0, 0), 0, (torch.empty(0), torch.empty(0)), 0)
         self._cache = DynamicCache()
-        self._layers = [_Layer(self) for _ in range(self.hf_model.model.config.get_text_config().num_hidden_layers)]
+        self._layers = [_Layer(self) for _ in range(self._config.num_hidden_layers)]
         self._cache.layers = list(self._layers)
         self._cache.layer_class_to_replicate = None
 
@@ -114,10 +111,7 @@ class KVCache:
         return -(-(tokens + 1) // _BLOCK) * _BLOCK
 
     def reserve(self, rows: int, columns: int, limit: int) -> None:
-        """Allocate rows of `columns` columns (see `columns_for`), and spare rows if all of them stay within the limit.
-
-        Rows in use have smaller indices, and none of them is longer.
-        """
+        """Allocate rows of `columns` columns (see `columns_for`), and spare rows if all of them keep to the limit."""
         if rows <= self.rows and columns <= self.columns:
             return
         wanted = max(columns, self.columns)
@@ -162,12 +156,8 @@ class KVCache:
         aligned = min(starts) == max(starts) and (starts[0] == 0 or not ragged)
         row = torch.tensor(rows, device=device)
         contiguous = list(rows) == list(range(rows[0], rows[0] + n))
-        self.current = _CachePass(
-            slice(rows[0], rows[0] + n) if contiguous else row,
-            starts[0] if aligned else None,
-            (row[:, None], columns),
-            end,
-        )
+        read = slice(rows[0], rows[0] + n) if contiguous else row
+        self.current = _CachePass(read, starts[0] if aligned else None, (row[:, None], columns), end)
         mask = None if aligned else self._mask(start, longest, end)
         hidden = hf_model.hidden(ids, mask, position, self._cache)  # type: ignore[arg-type]
         if longest == 1:
@@ -189,15 +179,7 @@ class KVCache:
 
 
 def bytes_per_token(hf_model: HFModel) -> int:
-    """Return the bytes that a token's keys and values take, after trying the model on rows of different lengths.
-
-    A `ModelError` if the model's numbers differ in such rows.
-    """
-    (size,) = hf_model.budget.in_parts([hf_model], lambda _: _measure_and_check(hf_model))
-    return size
-
-
-def _measure_and_check(hf_model: HFModel) -> int:
+    """Return the bytes of a token's keys and values; a `ModelError` if rows of different lengths change the numbers."""
     vocabulary = hf_model.model.config.get_text_config().vocab_size
     one, other = ([i % vocabulary for i in range(first, first + 7)] for first in (1, 4))
     cache = KVCache(hf_model)
@@ -211,11 +193,11 @@ def _measure_and_check(hf_model: HFModel) -> int:
             ragged_logits = [hf_model.logits(cache.feed([0, 1], [6, 6], [other[6:], one[6:]]))]
             cache.feed([0, 1], [3, 6], [other[3:6], one[6:]])
             ragged_logits.append(hf_model.logits(cache.feed([0, 1], [6, 6], [other[6:], one[6:]])))
-            plain = _plain_logits(hf_model, [other, one])
+            ids = torch.tensor([other, one], device=hf_model.device)
+            position = torch.arange(ids.shape[1], device=hf_model.device).expand(2, -1)
+            plain = hf_model.logits(hf_model.hidden(ids, torch.ones_like(ids), position, None)[:, -1])
             size = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in key_values(cache._cache))
-        except (NotImplementedError, TypeError, AttributeError, RuntimeError, ValueError, IndexError, KeyError) as exc:
-            if out_of_memory(exc):
-                raise
+        except (TypeError, AttributeError, RuntimeError, ValueError, LookupError) as exc:
             raise ModelError(f"model {hf_model.name!r} cannot decode rows of different lengths: {exc}") from exc
     if not all(agree(logits, plain, hf_model.model.dtype) for logits in ragged_logits):
         measured = max(difference(logits, plain) for logits in ragged_logits)
@@ -224,9 +206,3 @@ def _measure_and_check(hf_model: HFModel) -> int:
             "their size)"
         )
     return size
-
-
-def _plain_logits(hf_model: HFModel, rows: list[list[int]]) -> torch.Tensor:
-    ids = torch.tensor(rows, device=hf_model.device)
-    position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(rows), -1)
-    return hf_model.logits(hf_model.hidden(ids, torch.ones_like(ids), position, None)[:, -1])

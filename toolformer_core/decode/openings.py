@@ -1,14 +1,11 @@
 """Where a model would open brackets in documents of C*: p(" [") at their places, and the tools it would call there.
 
-Teacher forcing: one pass over x*, with its calls and their responses as in training, gives p(" [") at every token that
-starts outside a call. Behind each " [" among the k most likely tokens the model writes on, greedily as in decoding,
-until it has named a tool; these continuations share the keys and values of the pass.
+One pass over x*, with its calls and responses as in training, gives p(" ["), the product over its tokens, at every
+token that starts outside a call. Behind each " [" among the k most likely tokens the model writes on, greedily, until
+it has named a tool. Whether an opening is wanted, `trigger` decides; nothing here knows thresholds.
 
     x*       The sum of 27 and 8 is [Calculator(27 + 8) -> 35] 35 .
     places  |   |   |  |  |   | |  |                          |  |
-
-p(" [") is that of sampling and of decoding: the product over the tokens of " [". A document longer than the context is
-read in windows. Whether an opening is wanted, `trigger` decides; nothing here knows thresholds or files.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,18 +16,17 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from toolformer_core.decode.calls import names_a_tool
 from toolformer_core.decode.trigger import Opening
 from toolformer_core.errors import ContextError
-from toolformer_core.lm.hf.batches import KeyValues, by_budget, key_values, one_row, pad
+from toolformer_core.lm.hf.batches import by_budget, key_values, one_row, pad
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.hf.model import HFModel
-from toolformer_core.lm.hf.prefixes import CopiedPrefix
+from toolformer_core.lm.hf.prefixes import rest_of_trigger
 from toolformer_core.lm.hf.sampling import draw_calls
 from toolformer_core.lm.tokens import encode_following, tokenize
 from toolformer_core.lm.windowing import window_bounds
 from toolformer_core.records import Example
-from toolformer_core.syntax import CLOSE, OPEN, parse
+from toolformer_core.syntax import CLOSE, OPEN, name_begun, parse
 
 __all__ = ["find_openings", "names_of"]
 
@@ -38,8 +34,6 @@ _EARLY = 5  # tokens over which the loss of a position is taken (Toolformer §4.
 _SPARE = 2  # tokens beyond those of the longest name, which may be written in other tokens
 _SMALLEST_WINDOW = 16  # tokens of a document that the context must leave room for
 _MAX_LOGITS = 1 << 24  # at a time
-
-_Place = tuple[int, int]  # a row of a pass, and how many of its tokens precede " ["
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +90,11 @@ def find_openings(
     rows = sorted(_rows(hf_model, documents, name_tokens), key=len)
     found: list[tuple[int, int, Opening]] = []
     done = 0
-    for batch in by_budget([len(row) for row in rows], hf_model.token_budget):
+    for batch in by_budget([len(row) for row in rows], hf_model.budget.tokens):
         chosen = [rows[b] for b in batch]
         for part in hf_model.budget.in_parts(chosen, lambda part: _read(hf_model, part, top_k, name_tokens)):
             for document, token, p, text in part:
-                named = next((key for key, name in names.items() if names_a_tool(text, (name,))), "")
+                named = next((key for key, name in names.items() if name == name_begun(text)), "")
                 found.append((document, token, _opening(documents[document], token, p, named)))
         done += len(chosen)
         if on_progress is not None:
@@ -132,7 +126,7 @@ def _documents(hf_model: HFModel, examples: Sequence[Example]) -> list[_Document
 
 
 def _rows(hf_model: HFModel, documents: Sequence[_Document], name_tokens: int) -> Iterator[_Row]:
-    lead = [] if hf_model.bos is None else [hf_model.bos]
+    lead = hf_model.lead
     width = hf_model.context_length - len(lead) - len(hf_model.trigger) - name_tokens
     if width < _SMALLEST_WINDOW:
         raise ContextError(
@@ -143,7 +137,7 @@ def _rows(hf_model: HFModel, documents: Sequence[_Document], name_tokens: int) -
         for start, end, first, last in window_bounds(len(document.ids), width):
             places = np.flatnonzero(document.outside[first:last]) + first
             if len(places):
-                ids = np.concatenate([np.asarray(lead, dtype=np.int64), document.ids[start:end]])
+                ids = np.asarray([*lead, *document.ids[start:end]], dtype=np.int64)
                 yield _Row(number, ids, len(lead) - start, places)
 
 
@@ -161,9 +155,13 @@ def _read(hf_model: HFModel, rows: Sequence[_Row], top_k: int, name_tokens: int)
         places = [(b, int(token) + row.shift) for b, row in enumerate(rows) for token in row.places]
         ranks, log_p = _measure(hf_model, states, hf_model.trigger[0])
         inside = np.flatnonzero(ranks < top_k)
-        inside, log_p = _rest_of_trigger(hf_model, prefixes, places, inside, log_p[inside], top_k)
-        at = [places[i] for i in inside]
-        common = 0 if hf_model.bos is None else 1
+        log_p, likely = log_p[inside], np.ones(len(inside), dtype=np.bool_)
+        for some, token, after in rest_of_trigger(hf_model, prefixes, [places[i] for i in inside]):
+            ranks, more = _measure(hf_model, after, token)
+            likely[some] &= ranks < top_k
+            log_p[some] += more
+        inside, log_p = inside[likely], log_p[likely]
+        at, common = [places[i] for i in inside], len(hf_model.lead)
         drawn = draw_calls(hf_model, prefixes, common, at, [0] * len(at), name_tokens, 0.0) if at else []
     p = np.exp(log_p.astype(np.float64))
     return [(*tokens[i], float(p[j]), drawn[j][0].text) for j, i in enumerate(inside)]
@@ -179,34 +177,3 @@ def _measure(hf_model: HFModel, states: torch.Tensor, token: int) -> tuple[NDArr
         ranks.append((logits > own[:, None]).sum(dim=1))
         log_p.append(own - logits.logsumexp(dim=1))
     return torch.cat(ranks).cpu().numpy(), torch.cat(log_p).cpu().numpy()
-
-
-def _rest_of_trigger(
-    hf_model: HFModel,
-    prefixes: Sequence[KeyValues],
-    places: Sequence[_Place],
-    inside: NDArray[np.int64],
-    log_p: NDArray[np.float32],
-    top_k: int,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Add log p of the other tokens of a " [" of several tokens, and keep the places where all are likely enough."""
-    first, *rest = hf_model.trigger
-    if not rest or not len(inside):
-        return inside, log_p
-    longest = max(n for _, n in places) + len(hf_model.trigger)
-    kept_places, kept_log_p = [], []
-    per = max(1, hf_model.token_budget // longest)
-    for start in range(0, len(inside), per):
-        chunk, sums = inside[start : start + per], log_p[start : start + per].copy()
-        likely = np.ones(len(chunk), dtype=np.bool_)
-        rows = CopiedPrefix(hf_model, prefixes, [places[i] for i in chunk], len(hf_model.trigger))
-        fed = first
-        for token in rest:
-            hidden = rows.feed(torch.full((len(chunk),), fed, device=hf_model.device))
-            ranks, more = _measure(hf_model, hidden, token)
-            likely &= ranks < top_k
-            sums += more
-            fed = token
-        kept_places.append(chunk[likely])
-        kept_log_p.append(sums[likely])
-    return np.concatenate(kept_places), np.concatenate(kept_log_p)

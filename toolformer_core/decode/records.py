@@ -1,10 +1,6 @@
-"""Input and output of decoding: settings, events and generations, as plain values without tensors.
+"""Input and output of decoding: settings, events and generations, as plain values without tensors."""
 
-A *call* is written in the text as e(c, r), including its leading space; its span is [start, end) in `Generation.text`.
-Removing the spans gives `Generation.clean`.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from toolformer_core.errors import UsageError
@@ -63,16 +59,9 @@ class GenerationSettings:
     trigger: Mapping[str, float] = field(default_factory=dict, hash=False)  # a mapping has no hash
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("max_new_tokens", 1),
-            ("top_k", 0),
-            ("max_calls", 0),
-            ("temperature", 0),
-            ("seed", 0),
-            ("max_call_tokens", 1),
-            ("max_response_tokens", _MIN_RESPONSE),
-        ):
-            if not getattr(self, name) >= least:
+        above_0 = {"max_new_tokens": 1, "max_call_tokens": 1, "max_response_tokens": _MIN_RESPONSE}
+        for name in ("top_k", "max_calls", "temperature", "seed", *above_0):
+            if not getattr(self, name) >= (least := above_0.get(name, 0)):
                 raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.top_p <= 1:
             raise UsageError(f"top_p must lie in (0, 1], got {self.top_p}")
@@ -94,8 +83,7 @@ class ToolCall:
 
     Failures: `bad_syntax`, `not_enabled` (also if one of the paper's tools is called but was not given), `timeout`,
     `crashed`, `unavailable` (the tool cannot answer anything), `empty`, or the tool's own reason. After a failure the
-    response is empty and decoding continues. A bracket that names no tool is not a failed call: it is text or is taken
-    back.
+    response is empty and decoding continues.
     """
 
     tool: str  # the name as the model wrote it; "" if the call does not parse
@@ -103,7 +91,7 @@ class ToolCall:
     response: str
     failure: str | None
     detail: str
-    start: int  # span in `Generation.text`
+    start: int  # span in `Generation.text`, the leading space included
     end: int
     seconds: float  # from the arrow to the response; 0 if no tool was called
     repeated: bool = False  # an earlier call of this sequence had the same input: the tool was not run again
@@ -160,3 +148,4 @@ class Finished:
 
 
 DecodeEvent = TextDelta | CallStarted | CallFinished | Finished
+Emit = Callable[[DecodeEvent], None]

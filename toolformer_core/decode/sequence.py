@@ -4,19 +4,11 @@
                                        |                               |
                                        +-------- it is no call --------+--> text
 
-A call may be opened where the model would have continued with something else, so it can be taken back: the sequence is
-cut to where the call started and continues with the token it would have had. That happens to a call that does not reach
-its arrow, and it counts as one of the allowed calls. If the model chose " [" itself and no tool's name follows, it is
-ordinary text with a bracket in it, and stays: "[Note(see above) -> below]".
-
-With thresholds (`GenerationSettings.trigger`, beyond the paper) a call is made only if p(" [") was large enough:
-
-    at " ["       a bracket that the model did not choose is opened only if p(" [") is at least the smallest threshold
-                  of all tools that may be called
-    at "Name("    the call goes on only if p(" [") is at least the threshold of that tool; else it is taken back
-
-p(" [") is the product over the tokens of " [", at temperature 1. A call that is taken back by its threshold does not
-count as one of the allowed calls; the same place is not opened again.
+A call that does not reach its arrow is taken back: the sequence continues where it started with the token that it would
+have had, and one call fewer is allowed. With thresholds (`GenerationSettings.trigger`, beyond the paper) a bracket that
+the model did not choose opens only if p(" ["), the product over the tokens of " [" at temperature 1, is at least the
+smallest threshold of all tools that may be called; at "Name(" a call is taken back if it is below that tool's own,
+which uses up no call, and the same place is not opened again.
 """
 
 from collections.abc import Callable
@@ -24,20 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_core.config import TOOL_NAMES, ExecuteConfig
-from toolformer_core.decode.calls import (
-    arrow_end,
-    begins_with_a_tool,
-    is_closed,
-    may_be_call,
-    may_name_a_tool,
-    names_a_tool,
-    response_tokens,
-)
-from toolformer_core.decode.records import DecodeEvent, GenerationSettings
+from toolformer_core.decode.calls import arrow_end, first_word, may_be_call, may_name_a_tool, response_tokens
+from toolformer_core.decode.records import Emit, GenerationSettings
 from toolformer_core.decode.transcript import PendingCall, Transcript
 from toolformer_core.errors import CallSyntaxError, ToolformerError
 from toolformer_core.records import Call, ToolFailure, ToolResult
-from toolformer_core.syntax import OPEN, parse
+from toolformer_core.syntax import OPEN, find_close, name_begun, parse
 from toolformer_core.tools.responses import response_or_failure
 
 _MAX_RESPONSE_CHARS = ExecuteConfig().max_response_chars
@@ -72,12 +56,7 @@ class DecodeSequence:
     """One sequence that continues at least one token; `emit` is called with every event, immediately."""
 
     def __init__(
-        self,
-        model: ModelInfo,
-        prompt: list[int],
-        settings: GenerationSettings,
-        emit: Callable[[DecodeEvent], None],
-        index: int,
+        self, model: ModelInfo, prompt: list[int], settings: GenerationSettings, emit: Emit, index: int
     ) -> None:
         self.settings = settings
         self.ids = list(prompt)
@@ -140,11 +119,8 @@ class DecodeSequence:
     def advance(self, token: int, rank: int, alternative: Callable[[], int], probability: float = 1.0) -> Call | None:
         """Continue with the model's choice; return the question to ask a tool, if any, whose `answer` is waited for.
 
-        Args:
-            token: the token that the model chose (sampled, or the most likely).
-            rank: how many tokens are more likely than `trigger`; ignored if that is None.
-            alternative: returns the choice that the model would make if `trigger` were impossible.
-            probability: of `trigger`, at temperature 1; ignored unless `needs_probability`.
+        Of `trigger` there are `rank`, how many tokens are more likely, its `probability` at temperature 1, and the
+        `alternative`, the choice that the model would make if it were impossible.
         """
         opened = self._opened
         probability *= 1.0 if opened is None else opened.probability
@@ -188,14 +164,14 @@ class DecodeSequence:
             self._taken_back += 1
             self._take_back(opened)
             return None
-        if end is not None and begins_with_a_tool(body, self._names):
+        if end is not None and first_word(body) in self._names:
             closing = len(response_tokens(self._model.tokenizer, "", "", 0)[0]) + 3  # of an empty response; to spare
             if room > closing:
                 return self._reach_arrow(opened, body, end)
         written = len(self.ids) - opened.start - len(self._model.trigger)
-        no_call = ended or is_closed(body) or (opened.by_model and self._cannot_become_call(opened, body))
+        no_call = ended or find_close(body) is not None or (opened.by_model and self._cannot_become_call(opened, body))
         if end is not None or no_call or written >= self.settings.max_call_tokens or room <= 1:
-            if opened.by_model and not names_a_tool(body, self._model.tools):
+            if opened.by_model and name_begun(body) not in self._model.tools:
                 self._keep_as_text(opened)
                 if ended and not self.finished:
                     self._finish("stop")
@@ -207,10 +183,8 @@ class DecodeSequence:
 
     def _threshold(self, body: str, end: int | None) -> float:
         """Return the threshold of the tool that this bracket names; 0 if it has none, or no tool is named so far."""
-        for name, threshold in self._thresholds.items():
-            if names_a_tool(body, (name,)) or (end is not None and begins_with_a_tool(body, (name,))):
-                return threshold
-        return 0.0
+        named = name_begun(body) if end is None else first_word(body)
+        return self._thresholds.get(named or "", 0.0)
 
     def _cannot_become_call(self, opened: _OpenedCall, body: str) -> bool:
         """Return True if this bracket cannot become a call, or, at the token limit, not one of a known tool."""
@@ -306,14 +280,8 @@ class DecodeSequence:
 
     def _finish(self, reason: str) -> None:
         self.finished = True
-        self._transcript.finish(
-            reason,
-            ids=self.ids[self._prompt :],
-            prompt_tokens=self._prompt,
-            new_tokens=self._new,
-            call_tokens=self._call_tokens,
-            taken_back=self._taken_back,
-        )
+        counts = {"new_tokens": self._new, "call_tokens": self._call_tokens, "taken_back": self._taken_back}
+        self._transcript.finish(reason, ids=self.ids[self._prompt :], prompt_tokens=self._prompt, **counts)
 
     def end(self, reason: str) -> None:
         """End the sequence from outside: text that is written stays, a call without a response is removed."""

@@ -1,8 +1,6 @@
 """A language model that uses tools while it writes: `Toolformer(lm, tools).generate(["..."])`.
 
-`generate` and `stream` use the same engine, driven by the caller's thread; a server takes `engine()` and drives it in a
-thread of its own. All engines of a `Toolformer` share the tools' threads. `sequence` decides what a call is and when it
-starts.
+The caller's thread drives its engine; a server takes `engine()` and drives it in a thread of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,7 +58,7 @@ class Toolformer:
         self.lm = lm
         self._max_rows = max_rows
         size = bytes_per_token(lm.hf_model)
-        self._cached_tokens = lm.hf_model.cache_budget // size if cached_tokens is None else cached_tokens
+        self._cached_tokens = lm.hf_model.budget.cache // size if cached_tokens is None else cached_tokens
         self._pool = ToolPool(tools, timeout_s=tool_timeout_s, workers=tool_workers)
 
     @property
@@ -100,9 +98,8 @@ class Toolformer:
         given = settings or GenerationSettings()
         per_prompt = [given] * len(prompts) if isinstance(given, GenerationSettings) else list(given)
         if len(per_prompt) != len(prompts):
-            raise UsageError(
-                f"{len(prompts)} prompts, but settings for {len(per_prompt)}; give one for all or one for each"
-            )
+            message = f"{len(prompts)} prompts, but settings for {len(per_prompt)}; give one for all or one for each"
+            raise UsageError(message)
         engine = self.engine()
         events: list[DecodeEvent] = []
         for i, (prompt, s) in enumerate(zip(prompts, per_prompt, strict=True)):
@@ -113,10 +110,9 @@ class Toolformer:
         while unfinished:
             if not engine.step() and not events:
                 engine.wait()
-            ready = events[:]
+            unfinished -= sum(isinstance(event, Finished) for event in events)
+            yield from events
             events.clear()
-            unfinished -= sum(isinstance(event, Finished) for event in ready)
-            yield from ready
 
     def close(self) -> None:
         """Let the tools' threads end."""

@@ -1,22 +1,14 @@
 """The text of a sequence so far: the text with its calls, the calls' spans, and the events that report both.
 
-A token may hold a part of a character, and a decoder may drop the space in front of its first token. So tokens are
-decoded with a few preceding ones; text that ends in an incomplete character, or may start a stop string, is withheld.
+Tokens are decoded with a few preceding ones, as a decoder may drop the space in front of its first token; text that
+ends in an incomplete character, or may start a stop string, is withheld.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_core.decode.records import (
-    CallFinished,
-    CallStarted,
-    DecodeEvent,
-    Finished,
-    Generation,
-    TextDelta,
-    ToolCall,
-)
+from toolformer_core.decode.records import CallFinished, CallStarted, Emit, Finished, Generation, TextDelta, ToolCall
 from toolformer_core.records import ToolFailure
 from toolformer_core.syntax import CLOSE, strip
 
@@ -100,14 +92,7 @@ class PendingCall:
 class Transcript:
     """The text and calls of one sequence that continues a prompt; `emit` is called with every event, immediately."""
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        prompt: Sequence[int],
-        stop: Sequence[str],
-        emit: Callable[[DecodeEvent], None],
-        index: int,
-    ) -> None:
+    def __init__(self, tokenizer: Any, prompt: Sequence[int], stop: Sequence[str], emit: Emit, index: int) -> None:
         self._emit = emit
         self._index = index
         self._pieces: list[str] = []
@@ -144,17 +129,9 @@ class Transcript:
     ) -> None:
         """Add a call with its response and the closing bracket; `ids` are all tokens so far, theirs included."""
         start, self._length = self._length, self._length + len(pending.text) + len(closing)
-        call = ToolCall(
-            tool=pending.tool,
-            input=pending.input,
-            response=closing.removesuffix(CLOSE).strip(),
-            failure=failure.reason if failure else None,
-            detail=failure.detail if failure else "",
-            start=start,
-            end=self._length,
-            seconds=seconds,
-            repeated=repeated,
-        )
+        response = closing.removesuffix(CLOSE).strip()
+        reason, detail = (failure.reason, failure.detail) if failure else (None, "")
+        call = ToolCall(pending.tool, pending.input, response, reason, detail, start, self._length, seconds, repeated)
         self._calls.append(call)
         self._pieces += (pending.text, closing)
         self._stream.follow(ids)
@@ -163,15 +140,9 @@ class Transcript:
     def finish(self, reason: str, *, ids: Sequence[int], **tokens: int) -> None:
         """Report that the sequence has ended; `tokens` are the token counts of `Generation`."""
         self.flush()
-        text = "".join(self._pieces)
-        generation = Generation(
-            text=text,
-            clean=strip(text, [(c.start, c.end) for c in self._calls]),
-            calls=tuple(self._calls),
-            finish="stop" if self.stopped else reason,
-            ids=tuple(ids),
-            **tokens,
-        )
+        text, finish = "".join(self._pieces), "stop" if self.stopped else reason
+        clean = strip(text, [(c.start, c.end) for c in self._calls])
+        generation = Generation(text, clean, tuple(self._calls), finish, ids=tuple(ids), **tokens)
         self._emit(Finished(self._index, generation))
 
     def _add(self, text: str) -> None:

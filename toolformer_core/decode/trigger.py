@@ -1,29 +1,19 @@
 """Fits theta_tool: for each tool, the smallest p(" [") at which it is called, from openings in documents of C*.
 
-An *opening* is a place in x* at which " [" is among the k most likely tokens, so that without thresholds the model
-would start a call there. It counts for the tool t whose name the model then writes:
+An *opening* is a place in x* at which " [" is among the k most likely tokens. It counts for the tool t whose name the
+model then writes: as wanted, W_t, if x* has a call of t there, as needless, N_t, if x* has none. Left out are openings
+at a call of another tool, those less than five tokens before a call of t (the loss that chose the place looks at the
+five tokens after it, Toolformer §4.1), and those at which the model names no tool, as decoding takes them back.
 
-    wanted      x* has a call of t there; their probabilities p(" [") are W_t
-    needless    x* has no call there; N_t
-
-Left out are an opening at a call of another tool, as whether t helps there is not known; an opening less than five
-tokens before a call of t, as that is the same call a little early (the loss that chose the place looks at the five
-tokens after it, Toolformer §4.1); and an opening at which the model names no tool, as decoding takes it back.
-
-    needless_t(theta) = |{n in N_t : n >= theta}| / |N_t|      needless openings that remain
-    lost_t(theta)     = |{w in W_t : w <  theta}| / |W_t|      calls of C* that are no longer made
-
+    needless_t(theta) = |{n in N_t : n >= theta}| / |N_t|      lost_t(theta) = |{w in W_t : w < theta}| / |W_t|
     theta_t = min( min{theta : needless_t(theta) <= a},  max{theta : lost_t(theta) <= b} )      a = 0.05, b = 0.02
 
-That is the 1 - a quantile of the needless openings, unless it loses more than the share b of the calls: then the
-smaller loss wins, and `ToolFit.bound` says so. Neither share depends on how many openings are wanted and how many are
-not, which differs between C* and the texts to come. Thresholds between the same two probabilities leave the same
-openings, so theta is 0 or halfway between two neighbours: no rounding error moves an opening across it.
-
-The least of few wanted openings says little about the least of those to come: with seven of them, the next one lies
-below all with probability 1/8. So with |W_t| < 20, theta_t is also at most a tenth of the least of W_t (`few_calls`),
-and with |W_t| < 5 there is none. Both numbers and the tenth are judgements: p(" [") of wanted and of needless openings
-mostly lie more than ten times apart. This module knows no model and no text; see `openings`.
+Neither share depends on how many openings are wanted, which differs between C* and the texts to come. Theta is 0 or
+halfway between two neighbouring probabilities: no rounding error moves an opening across it. The least of few wanted
+openings says little about the least of those to come (with seven, the next one lies below all with probability 1/8):
+with |W_t| < 20, theta_t is also at most a tenth of it, and with |W_t| < 5 there is none. Both numbers and the tenth are
+judgements: p(" [") of wanted and of needless openings mostly lie more than ten times apart. This module knows no model
+and no text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -131,16 +121,9 @@ def fit_tool(
         cautious = int(np.searchsorted(thresholds, _CAUTION * w[0], side="right")) - 1  # the first is 0
         if len(w) < config.few_calls and cautious < at:
             bound, at = "few_calls", cautious
+    threshold, needless_left, calls_kept = curve[at]
+    counts = {"wanted": len(w), "needless": len(n), "kept": calls_kept, "needless_left": needless_left}
     shown = {at, *np.linspace(0, len(curve) - 1, min(len(curve), _CURVE)).astype(int).tolist()}
-    return ToolFit(
-        tool=tool,
-        threshold=None if bound == "too_few_calls" else curve[at].threshold,
-        bound=bound,
-        wanted=len(w),
-        needless=len(n),
-        kept=curve[at].kept,
-        needless_left=curve[at].needless,
-        early=early,
-        other_tool=other_tool,
-        curve=tuple(curve[i] for i in sorted(shown)),
-    )
+    points = tuple(curve[i] for i in sorted(shown))
+    known = None if bound == "too_few_calls" else threshold
+    return ToolFit(tool, known, bound, **counts, early=early, other_tool=other_tool, curve=points)

@@ -63,7 +63,7 @@ def log_likelihoods(hf_model: HFModel, rows: Sequence[tuple[list[int], int]]) ->
 
     out = [(0.0, True)] * len(rows)
     order = sorted((i for i, (_, n) in enumerate(rows) if n), key=lambda i: len(rows[i][0]))
-    for batch in by_budget([len(rows[i][0]) for i in order], hf_model.token_budget):
+    for batch in by_budget([len(rows[i][0]) for i in order], hf_model.budget.tokens):
         chosen = [order[b] for b in batch]
         for i, score in zip(chosen, _score_batch(hf_model, [rows[i] for i in chosen]), strict=True):
             out[i] = score

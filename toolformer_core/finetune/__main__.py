@@ -1,9 +1,7 @@
 """The training program, which every process of a run executes: `python -m toolformer_core.finetune FOLDER`.
 
-FOLDER holds `job.json` (see `recipe`) and receives events, checkpoints and the finished model. Several processes find
-each other through torchrun's environment variables. Run it again to continue from the last checkpoint. Exit 0:
-finished, or stopped on request; 1: failed, with the reason in `failure.json`; 2: the job itself is wrong. It needs
-torch and transformers, and DeepSpeed only if the recipe names it.
+FOLDER holds `job.json` (see `recipe`) and receives events, checkpoints and the model. Run it again to continue from the
+last checkpoint. Exit 0: finished, or stopped on request; 1: failed, as `failure.json` says; 2: the job itself is wrong.
 """
 
 import argparse
@@ -38,7 +36,8 @@ def _release_frames(error: BaseException | None) -> None:
 
 
 def _fail(folder: Path, rank: int, reason: str, error: BaseException) -> int:
-    trace = "" if isinstance(error, UsageError) else "".join(traceback.format_exception(error))
+    wrong_job = isinstance(error, UsageError)
+    trace = "" if wrong_job else "".join(traceback.format_exception(error))
     if reason == "disk_full":  # make room to record the failure
         _release_frames(error)
         clear_unfinished(folder)
@@ -46,7 +45,7 @@ def _fail(folder: Path, rank: int, reason: str, error: BaseException) -> int:
     with suppress(OSError):  # the log may be on the same disk
         sys.stderr.write(trace)
         print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201
-    return 2 if isinstance(error, UsageError) else 1
+    return 2 if wrong_job else 1
 
 
 def main() -> int:

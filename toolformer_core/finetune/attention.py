@@ -1,7 +1,7 @@
 """Attention for packed rows: tokens attend only within their own piece.
 
-This one arranges the pieces of a micro-batch in blocks of similar length, runs causal attention without a mask, and
-moves the results back. Other models than those that `supports` names use Hugging Face's (T, T) mask per row.
+The pieces of a micro-batch lie in blocks of similar length, with causal attention and no mask. Other models than those
+that `supports` names use Hugging Face's (T, T) mask per row.
 """
 
 from __future__ import annotations

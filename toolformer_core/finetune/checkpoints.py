@@ -1,12 +1,9 @@
 """The checkpoints of a run: where they are stored, which ones are kept, and from which one the run continues.
 
-    checkpoints/step-000500/meta.json   step, processes, engine, dev perplexity, the state's files; written last
-                            state/      what the engine needs to continue
-                            model/      the complete model, if it was evaluated at this step
-    model/                              the model of the best checkpoint
-
-A folder without its final name is not a checkpoint. A damaged state is renamed to `state-damaged`, and the run
-continues from the previous checkpoint.
+checkpoints/step-000500/meta.json   step, processes, engine, dev perplexity, the state's files; written last
+                        state/      what the engine needs to continue; renamed to `state-damaged` if it is
+                        model/      the complete model, if it was evaluated at this step
+model/                              the model of the best checkpoint
 """
 
 import errno
@@ -84,16 +81,13 @@ def best(job: Path) -> Checkpoint | None:
     """Return the checkpoint with a model and the lowest dev perplexity; the latest if none was measured."""
     with_model = [c for c in checkpoints(job) if c.model(job).is_dir()]
     measured = [c for c in with_model if c.perplexity is not None]
-    if measured:
-        return min(measured, key=lambda c: (c.perplexity, c.step))
-    return with_model[-1] if with_model else None
+    return min(measured, key=lambda c: (c.perplexity, c.step), default=next(reversed(with_model), None))
 
 
 def find_damage(job: Path, checkpoint: Checkpoint, share: int = 0, shares: int = 1) -> list[str]:
     """Return what is wrong with a checkpoint's state, one line per file: missing, of another size, or changed.
 
-    Several processes share the files: one checks those number `share`, `share` + `shares`, ... An OSError means that a
-    file cannot be read now, which does not tell whether it is damaged.
+    One of several processes checks the files `share`, `share` + `shares`, ... An OSError says nothing of damage.
     """
     problems = []
     for name, size in sorted(checkpoint.files.items())[share::shares]:
@@ -137,8 +131,7 @@ def prune(job: Path, keep: int) -> None:
     kept = [c.step for c in present if c.state(job).is_dir()][-keep:]
     best_one = best(job)
     for old in (c for c in present if c.step not in kept):
-        if best_one is not None and old.step == best_one.step:
-            for state in (old.state(job), old.state(job).with_name(_DAMAGED)):
-                shutil.rmtree(state, ignore_errors=True)
-        else:
-            shutil.rmtree(old.folder(job), ignore_errors=True)
+        is_best = best_one is not None and old.step == best_one.step
+        states = [old.state(job), old.state(job).with_name(_DAMAGED)]
+        for unused in states if is_best else [old.folder(job)]:
+            shutil.rmtree(unused, ignore_errors=True)

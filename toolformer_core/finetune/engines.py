@@ -33,8 +33,8 @@ def _trained(model: Any) -> list[torch.nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def _rates(recipe: Recipe) -> dict[str, Any]:
-    return {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+def _optimizer(model: Any, recipe: Recipe, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(_trained(model), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, **options)
 
 
 class PlainEngine:
@@ -48,7 +48,7 @@ class PlainEngine:
         self.device = device
         self._clip = recipe.clip
         self._bf16 = recipe.precision == "bf16"
-        self._optimizer = torch.optim.AdamW(_trained(model), **_rates(recipe), fused=True)
+        self._optimizer = _optimizer(self.model, recipe, fused=True)
 
     def loss(self, ids: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor, **more: Any) -> torch.Tensor:
         """Return the summed negative log-likelihood, in nats, of the targets of rows (B, T).
@@ -93,11 +93,12 @@ class PlainEngine:
                 yield name, value.detach().cpu()
 
 
-def deepspeed_config(recipe: Recipe, device: torch.device, world: int) -> dict[str, Any]:
+def _deepspeed_config(recipe: Recipe, device: torch.device) -> dict[str, Any]:
     """Return the shipped ZeRO config with the recipe's values, overridden by the user's own settings."""
     config = json.loads((files("toolformer_core.finetune") / _ZERO3).read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = recipe.micro_batch
-    config["train_batch_size"] = recipe.micro_batch * world  # the loop counts accumulation, not DeepSpeed
+    # the loop counts accumulation, not DeepSpeed
+    config["train_batch_size"] = recipe.micro_batch * torch.distributed.get_world_size()
     config["bf16"] = {"enabled": recipe.precision == "bf16"}
     if recipe.precision == "bf16" and recipe.zero_stage > 0:
         # summing 128 gradients with bfloat16's 8 bits would lose the small ones
@@ -117,8 +118,8 @@ def _merged(config: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
     return out
 
 
-def join_processes(device: torch.device) -> tuple[int, int]:
-    """Connect to the other processes; return this one's rank and their number; a UsageError without DeepSpeed."""
+def join_processes(recipe: Recipe, device: torch.device) -> dict[str, Any]:
+    """Connect to the other processes; return DeepSpeed's config for all of them; a UsageError without DeepSpeed."""
     try:
         import deepspeed
     except ImportError as exc:
@@ -128,7 +129,7 @@ def join_processes(device: torch.device) -> tuple[int, int]:
         # cached, it takes a minute or two, and it is only used for inference. So no operator is declared compatible.
         vars(deepspeed.ops)["__compatible_ops__"] = {}
     deepspeed.init_distributed("gloo" if device.type == "cpu" else "nccl", verbose=False)
-    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return _deepspeed_config(recipe, device)
 
 
 class DeepSpeedEngine:
@@ -141,8 +142,9 @@ class DeepSpeedEngine:
         self.world = torch.distributed.get_world_size()
         self.device = device
         self._stage = int(config["zero_optimization"]["stage"])
-        optimizer = torch.optim.AdamW(_trained(model), **_rates(recipe))
-        self._engine, self._optimizer, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self._engine, self._optimizer, _, _ = deepspeed.initialize(
+            model=model, optimizer=_optimizer(model, recipe), config=config
+        )
         self.model = model
 
     def loss(self, ids: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor, **more: Any) -> torch.Tensor:

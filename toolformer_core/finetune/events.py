@@ -1,9 +1,8 @@
 """Files in the job's folder by which a run reports what happens and is requested to stop; there is no other protocol.
 
-events.jsonl   one JSON object per line, written by the first process only (a failure: by the process that failed
-               first): damaged, started, step, evaluated, saved, stopped, finished, failed; each with `t`, seconds
-               since 1970
-failure.json   why the run failed: reason, message, rank; written by the process that failed first
+events.jsonl   one JSON object per line: damaged, started, step, evaluated, saved, stopped, finished, failed; each with
+               `t`, seconds since 1970; written by the first process only (a failure: by that which failed first)
+failure.json   why the run failed: reason, message, rank
 stop           if it exists, the run stops after the current step, with a checkpoint
 """
 

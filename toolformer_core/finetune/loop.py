@@ -1,12 +1,10 @@
-"""The training loop: steps, development perplexity, checkpoints, events. All engines use the same loop.
+"""The training loop: steps, development perplexity, checkpoints, events; the same for all engines.
 
-A file named `stop` in the job's folder, or SIGTERM, stops it after the current step, with a checkpoint. A loss that is
-not finite ends the run before the weights are updated.
+A file named `stop` in the job's folder, or SIGTERM, stops it after the current step, with a checkpoint.
 """
 
 import math
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -23,15 +21,7 @@ from toolformer_core.finetune.engines import TrainingEngine
 from toolformer_core.finetune.events import STOP_FILE, Emit, read_events
 from toolformer_core.finetune.models import link_tree, write_model
 from toolformer_core.finetune.recipe import Job
-from toolformer_core.finetune.texts import (
-    MicroBatch,
-    Piece,
-    make_micro_batch,
-    micro_batches,
-    one_per_row,
-    pack,
-    step_pieces,
-)
+from toolformer_core.finetune.texts import MicroBatch, Piece, batches_of, step_pieces
 
 _BEST_NOTE = "model.step"  # in the job's folder: the name of the checkpoint whose model is in `model/`
 _LAG_S = 60.0  # after this time all processes of a run must see the same files
@@ -57,7 +47,7 @@ class Trainer:
     def run(self) -> None:
         """Train to the end, or until a stop is requested; a LossError, or a UsageError for an unusable checkpoint."""
         recipe = self.job.recipe
-        signal.signal(signal.SIGTERM, self._request_stop)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stop_signal", True))
         done = self._resume()
         self._emit_started(done)
         self._emit_unreported()
@@ -69,17 +59,10 @@ class Trainer:
             loss, norm, tokens, stop = self._step(step)
             recent.append((time.monotonic() - begin, tokens))
             seconds = sum(s for s, _ in recent)
-            self.emit(
-                "step",
-                step=step,
-                loss=loss,
-                learning_rate=recipe.learning_rate_at(step),
-                grad_norm=norm,
-                tokens=tokens,
-                tokens_per_second=sum(n for _, n in recent) / seconds,
-                eta_s=(recipe.steps - step) * seconds / len(recent),
-                memory_bytes=_memory(self.engine.device),
-            )
+            facts = {"learning_rate": recipe.learning_rate_at(step), "grad_norm": norm, "tokens": tokens}
+            facts["tokens_per_second"] = sum(n for _, n in recent) / seconds
+            facts["eta_s"] = (recipe.steps - step) * seconds / len(recent)
+            self.emit("step", step=step, loss=loss, **facts, memory_bytes=_memory(self.engine.device))
             if step % recipe.evaluate_every == 0 or step == recipe.steps:
                 self._checkpoint(step, self._evaluate(step) if self.dev else None, whole=True)
             if stop and step < recipe.steps:
@@ -88,32 +71,24 @@ class Trainer:
                 self.emit("stopped", step=step)
                 return
         best = checkpoints.best(self.folder) if self.engine.rank == 0 else None
-        self.emit(
-            "finished",
-            step=recipe.steps,
-            best_step=None if best is None else best.step,
-            best_perplexity=None if best is None else best.perplexity,
-            model="model",
-        )
-
-    def _request_stop(self, number: int, frame: object) -> None:
-        self.stop_signal = True
+        found = {"best_step": best and best.step, "best_perplexity": best and best.perplexity}
+        self.emit("finished", step=recipe.steps, **found, model="model")
 
     def _resume(self) -> int:
         if self.engine.rank == 0:
             checkpoints.clear_unfinished(self.folder)
             self._publish_best()
         self.engine.total(0.0)  # the other processes wait until that is done
-        for last in reversed(self._visible_checkpoints()):
-            if not self._is_damaged(last):
-                if (last.world, last.engine) != (self.engine.world, self._engine_name):
-                    raise UsageError(
-                        f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, but this run "
-                        f"has {self.engine.world} of {self._engine_name}: use the same, or remove the job's checkpoints"
-                    )
-                self.engine.load(last.state(self.folder))
-                return last.step
-        return 0
+        last = next((c for c in reversed(self._visible_checkpoints()) if not self._is_damaged(c)), None)
+        if last is None:
+            return 0
+        if (last.world, last.engine) != (self.engine.world, self._engine_name):
+            raise UsageError(
+                f"checkpoint {last.name} was written by {last.world} processes of {last.engine}, but this run "
+                f"has {self.engine.world} of {self._engine_name}: use the same, or remove the job's checkpoints"
+            )
+        self.engine.load(last.state(self.folder))
+        return last.step
 
     def _visible_checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints with a state once all processes see the same ones; a shared file system may lag."""
@@ -177,7 +152,7 @@ class Trainer:
         torch.manual_seed(hash((recipe.seed, step, engine.rank)) % 2**63)  # the same dropout after a restart
         pieces = [self.train[i] for i in step_pieces(len(self.train), recipe.batch, step, recipe.seed)]
         targets = _targets(pieces)
-        batches = list(self._micro_batches(pieces))
+        batches = list(batches_of(pieces, recipe, engine.rank, engine.world))
         summed = torch.zeros((), device=engine.device)
         for i, batch in enumerate(batches):
             loss = self._loss(batch)
@@ -193,13 +168,6 @@ class Trainer:
             )
         return nll / targets, norm, targets, stop > 0
 
-    def _micro_batches(self, pieces: Sequence[Piece]) -> Any:
-        recipe, engine = self.job.recipe, self.engine
-        lengths = [len(p) for p in pieces]
-        all_rows = pack(lengths, recipe.sequence_length) if recipe.packing else one_per_row(lengths)
-        for rows in micro_batches(all_rows, engine.rank, engine.world, recipe.micro_batch):
-            yield make_micro_batch([[pieces[i] for i in row] for row in rows])
-
     def _loss(self, batch: MicroBatch, **options: Any) -> torch.Tensor:
         ids, positions, weights = (torch.from_numpy(x) for x in (batch.ids, batch.positions, batch.weights))
         device = self.engine.device
@@ -213,12 +181,11 @@ class Trainer:
         self.engine.model.eval()
         summed = torch.zeros((), device=self.engine.device, dtype=torch.float64)
         with torch.no_grad():
-            for batch in self._micro_batches(self.dev):
+            for batch in batches_of(self.dev, self.job.recipe, self.engine.rank, self.engine.world):
                 summed += self._loss(batch, forbidden=self.trigger).double()
         self.engine.model.train()
-        nll = self.engine.total(float(summed))[0]
         targets = _targets(self.dev)
-        loss = nll / targets
+        loss = self.engine.total(float(summed))[0] / targets
         perplexity = math.exp(loss) if loss < 700 else math.inf
         seconds = time.monotonic() - begin
         self.emit("evaluated", step=step, loss=loss, perplexity=perplexity, tokens=targets, seconds=seconds)
@@ -251,22 +218,16 @@ class Trainer:
     def _emit_saved(self, checkpoint: Checkpoint) -> None:
         best = checkpoints.best(self.folder)
         path = checkpoint.folder(self.folder).relative_to(self.folder).as_posix()
-        self.emit(
-            "saved",
-            step=checkpoint.step,
-            checkpoint=path,
-            model=f"{path}/model" if checkpoint.model(self.folder).is_dir() else None,
-            perplexity=checkpoint.perplexity,
-            best=best is not None and best.step == checkpoint.step,
-        )
+        model = f"{path}/model" if checkpoint.model(self.folder).is_dir() else None
+        facts = {"step": checkpoint.step, "checkpoint": path, "model": model, "perplexity": checkpoint.perplexity}
+        self.emit("saved", **facts, best=best is not None and best.step == checkpoint.step)
 
     def _emit_unreported(self) -> None:
         """Report checkpoints that a run completed before it was killed, and could not report."""
-        if self.engine.rank == 0:
-            reported = {e["step"] for e in read_events(self.folder)[0] if e["event"] == "saved"}
-            for checkpoint in checkpoints.checkpoints(self.folder):
-                if checkpoint.step not in reported:
-                    self._emit_saved(checkpoint)
+        reported = {e["step"] for e in read_events(self.folder)[0] if e["event"] == "saved"}
+        for checkpoint in checkpoints.checkpoints(self.folder) if self.engine.rank == 0 else ():
+            if checkpoint.step not in reported:
+                self._emit_saved(checkpoint)
 
 
 def _targets(pieces: Sequence[Piece]) -> int:
@@ -279,5 +240,4 @@ def _memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

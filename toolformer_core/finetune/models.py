@@ -14,13 +14,7 @@ import torch
 from toolformer_core.errors import UsageError
 from toolformer_core.extras import how_to_install
 from toolformer_core.finetune import attention
-from toolformer_core.finetune.engines import (
-    DeepSpeedEngine,
-    PlainEngine,
-    TrainingEngine,
-    deepspeed_config,
-    join_processes,
-)
+from toolformer_core.finetune.engines import DeepSpeedEngine, PlainEngine, TrainingEngine, join_processes
 from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.lm.load import load_parts, model_folder
 
@@ -33,9 +27,7 @@ def build_engine(model: str, recipe: Recipe, device: torch.device) -> tuple[Trai
         return PlainEngine(_prepare(loaded, recipe), recipe, device), tokenizer
     from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
-    # before `from_pretrained`, which under ZeRO-3 partitions the weights while it reads them
-    _, world = join_processes(device)
-    config = deepspeed_config(recipe, device, world)
+    config = join_processes(recipe, device)  # before `from_pretrained`, which partitions the weights under ZeRO-3
     zero_context: Any = HfDeepSpeedConfig(config)  # type: ignore[no-untyped-call]  # must exist during loading
     dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
     loaded, tokenizer = load_parts(folder, model, dtype=dtype)
@@ -61,12 +53,9 @@ def _with_adapters(model: Any, lora: LoraRecipe) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as exc:
         raise UsageError(f"LoRA needs peft: {how_to_install('lora')}") from exc
+    layers, alpha = list(lora.targets) or "all-linear", lora.alpha
     config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=list(lora.targets) or "all-linear",
-        task_type="CAUSAL_LM",
+        r=lora.rank, lora_alpha=alpha, lora_dropout=lora.dropout, target_modules=layers, task_type="CAUSAL_LM"
     )
     try:
         return get_peft_model(model, config)

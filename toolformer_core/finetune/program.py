@@ -2,7 +2,10 @@
 
 import errno
 import math
+import re
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -14,33 +17,25 @@ from toolformer_core.finetune.loop import LossError, Trainer
 from toolformer_core.finetune.models import build_engine
 from toolformer_core.finetune.recipe import Job
 from toolformer_core.finetune.texts import encode_texts, read_texts
+from toolformer_core.lm.hf.memory import out_of_memory
 from toolformer_core.lm.hf.probe import embedding_rows
-from toolformer_core.lm.tokens import check_calls, check_embedded, drop_unembedded_tokens, encode_following, start_token
+from toolformer_core.lm.tokens import check_calls, drop_unembedded_tokens, encode_following, start_token
 from toolformer_core.syntax import OPEN, find_calls
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DISK_FULL_WORDS = (
-    "PytorchStreamWriter failed writing",
-    "inline_container.cc",
-    "No space left on device",
-    "os error 28",
-    "File too large",
+_DISK_FULL = re.compile(
+    "PytorchStreamWriter failed writing|inline_container.cc|No space left on device|os error 28|File too large"
 )
-_MEMORY_WORDS = ("out of memory", "can't allocate memory")
 
 
 def reason_of(error: BaseException) -> str:
     """Return the reason of a failure as one word: nan_loss, out_of_memory, disk_full or error."""
     if isinstance(error, LossError):
         return "nan_loss"
-    text = str(error)
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in text for words in _MEMORY_WORDS):
+    if out_of_memory(error):
         return "out_of_memory"
-    if (isinstance(error, OSError) and error.errno in _DISK_FULL_ERRORS) or any(
-        words in text for words in _DISK_FULL_WORDS
-    ):
-        return "disk_full"
-    return "error"
+    full = isinstance(error, OSError) and error.errno in _DISK_FULL_ERRORS
+    return "disk_full" if full or _DISK_FULL.search(str(error)) else "error"
 
 
 def mixes_packed_texts(engine: TrainingEngine) -> bool:
@@ -67,30 +62,21 @@ def train(job: Job, folder: Path, *, rank: int = 0, local_rank: int = 0) -> None
     if kind == "cuda":
         torch.cuda.set_device(device)
     train, dev = read_texts(folder / job.train), read_texts(folder / job.dev) if job.dev else []
-    recipe = job.recipe
+    recipe, length = job.recipe, job.recipe.sequence_length
     engine, tokenizer = build_engine(job.model, recipe, device)
     rows = embedding_rows(engine.model)
     start, end = start_token(tokenizer, engine.model.config), tokenizer.eos_token_id
-    check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, job.model)
-    tokenizer = drop_unembedded_tokens(tokenizer, rows, job.model)
-    first = next((found for one in train for found in find_calls(one)), None)
-    check_calls(tokenizer, job.model, [] if first is None else [first.call.tool])
-    length = recipe.sequence_length
+    tokenizer = drop_unembedded_tokens(tokenizer, rows, job.model, start, end)
+    first_call = islice((found.call.tool for one in train for found in find_calls(one)), 1)
+    check_calls(tokenizer, job.model, first_call)
     trigger = encode_following(tokenizer, OPEN)
     packs = recipe.packing and attention.supports(engine.model, length)
     if recipe.packing and not packs and mixes_packed_texts(engine):
         if rank == 0:
             print("note: this model would attend from one packed text to another, so each row holds one text")  # noqa: T201
-        recipe = replace(recipe, packing=False)
-        job = replace(job, recipe=recipe)
-    trainer = Trainer(
-        job=job,
-        folder=folder,
-        engine=engine,
-        train=encode_texts(tokenizer, train, start=start, end=end, length=length),
-        dev=encode_texts(tokenizer, dev, start=start, end=end, length=length, score_end=False) if dev else [],
-        emit=event_writer(folder / EVENTS_FILE if rank == 0 else None),
-        packs=packs,
-        trigger=trigger[0] if len(trigger) == 1 else None,
-    )
-    trainer.run()
+        job = replace(job, recipe=replace(recipe, packing=False))
+    encode = partial(encode_texts, tokenizer, start=start, end=end, length=length)
+    pieces, dev_pieces = encode(train), encode(dev, score_end=False) if dev else []
+    emit = event_writer(folder / EVENTS_FILE if rank == 0 else None)
+    forbidden = trigger[0] if len(trigger) == 1 else None
+    Trainer(job, folder, engine, pieces, dev_pieces, emit, packs, forbidden).run()

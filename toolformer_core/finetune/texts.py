@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_core.errors import CorpusError, ModelError, UsageError
+from toolformer_core.finetune.recipe import Recipe
 from toolformer_core.lm.tokens import tokenize
 from toolformer_core.records import Example, digest_of
 from toolformer_core.syntax import strip
@@ -75,10 +76,10 @@ def read_texts(path: Path) -> list[str]:
             continue
         try:
             text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError) as exc:
-            raise CorpusError(f"{path}, line {number} is not a JSON object with a text") from exc
+        except (ValueError, KeyError, TypeError):
+            text = None
         if not isinstance(text, str):
-            raise CorpusError(f"{path}, line {number}: text is not a string")
+            raise CorpusError(f"{path}, line {number} is not a JSON object with a text")
         texts.append(text)
     return texts
 
@@ -147,9 +148,17 @@ def micro_batches(
     rows: Sequence[Sequence[int]], rank: int, world_size: int, micro_batch: int
 ) -> Iterator[list[Sequence[int]]]:
     """Yield the micro-batches of one process, of which all get the same number; it takes every `world_size`-th row."""
-    passes = math.ceil(math.ceil(len(rows) / world_size) / micro_batch)
     process_rows = rows[rank::world_size]
-    yield from (list(process_rows[at * micro_batch : (at + 1) * micro_batch]) for at in range(passes))
+    for at in range(0, math.ceil(len(rows) / world_size), micro_batch):
+        yield list(process_rows[at : at + micro_batch])
+
+
+def batches_of(pieces: Sequence[Piece], recipe: Recipe, rank: int, world_size: int) -> Iterator[MicroBatch]:
+    """Yield the micro-batches in which one process reads some pieces."""
+    lengths = [len(piece) for piece in pieces]
+    rows = pack(lengths, recipe.sequence_length) if recipe.packing else one_per_row(lengths)
+    for batch in micro_batches(rows, rank, world_size, recipe.micro_batch):
+        yield make_micro_batch([[pieces[i] for i in row] for row in batch])
 
 
 def make_micro_batch(pieces: Sequence[Sequence[Piece]]) -> MicroBatch:

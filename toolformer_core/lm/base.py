@@ -1,7 +1,7 @@
 """The interface between stages and a language model: a scan for positions, draws from a scan, log-probabilities.
 
-Texts go in; numpy arrays and texts come out. No stage imports torch, and no backend knows thresholds, tools or the
-weights of a loss. Positions are character offsets, because two tokenisations of a text agree on nothing else.
+Texts go in; numpy arrays and texts come out. Positions are character offsets, because two tokenisations of a text agree
+on nothing else. No backend knows thresholds, tools or the weights of a loss.
 """
 
 from collections.abc import Iterator, Sequence
@@ -87,8 +87,7 @@ class Scan(Protocol):
     def bounds(self) -> Sequence[NDArray[np.float32]] | None:
         """Per text, what log p(" [") is at most at each position: itself where it is seen. None: all are seen.  (n_i,)
 
-        Where it is not seen, " [" is not among the N most likely tokens, so that it is at most as likely as the N-th of
-        them, and at most 1 / (N + 1).
+        Where " [" is not among the N most likely tokens, it is at most as likely as the N-th, and at most 1 / (N + 1).
         """
 
     def draw(
@@ -101,13 +100,12 @@ class Scan(Protocol):
             max_tokens: tokens that a draw may take, those of `begin` included.
             temperature: 0 takes the most likely token at every step.
             name: the tool whose calls are wanted. A draw that can no longer become one may end there, not `ended`, with
-                the text so far, from which `syntax.name_begun` still tells why. "": every draw is finished.
+                the text so far. "": every draw is finished.
             begin: what every draw begins with, without square brackets, e.g. `QA(`. All its tokens but the last are
                 given, and the next one is drawn among those with which the text begins with `begin`: `(`, but also
                 `()]`. So these are draws from p(. | P(x), x_1:i-1, " [", the text begins with `begin` in this
-                tokenization): what a free draw is, given that it begins so. They tell the log-probability of that, of
-                the given tokens and of the allowed ones together, whatever the temperature. A seed's random numbers
-                are used from the first drawn token on, which is the restricted one. "": nothing is given.
+                tokenization). They tell the log-probability of that, of the given tokens and of the allowed ones
+                together, whatever the temperature. A seed's random numbers are used from the first drawn token on.
         """
 
 

@@ -1,7 +1,6 @@
 """Checks that a model's files are complete without loading it, so that a run fails before its long work starts.
 
-The checks take milliseconds, and neither torch nor transformers is imported: unparsable JSON, a missing tokenizer, an
-interrupted download.
+Unparsable JSON, a missing tokenizer, an interrupted download. Neither torch nor transformers is imported.
 """
 
 import json

@@ -6,6 +6,7 @@ transformers reads the file (extra `gguf`); quantized weights are saved as the f
 import shutil
 import struct
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,15 +14,14 @@ from toolformer_core.errors import ModelError, first_line
 from toolformer_core.extras import how_to_install, is_installed
 from toolformer_core.folders import file_digest
 
-_MAGIC = b"GGUF"
-
 
 def gguf_folder(file: Path) -> Path:
     """Return the folder of a GGUF file's model, made at first and then found by its content, or raise a ModelError."""
     with file.open("rb") as stream:
-        begins = stream.read(len(_MAGIC))
-    if begins != _MAGIC:
-        raise ModelError(f"{file} is no GGUF file: it does not begin with GGUF; check that its download is complete")
+        if stream.read(4) != b"GGUF":
+            raise ModelError(
+                f"{file} is no GGUF file: it does not begin with GGUF; check that its download is complete"
+            )
     state = file.stat()
     return _converted(file.absolute(), state.st_size, state.st_mtime_ns)
 
@@ -37,10 +37,8 @@ def _converted(file: Path, size: int, modified_ns: int) -> Path:
         unfinished = Path(tempfile.mkdtemp(prefix=f"{digest}-", dir=folder.parent))
         try:
             _convert(file, unfinished)
-            unfinished.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was faster
-                raise
+            with suppress(OSError):  # another process was faster
+                unfinished.rename(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     return folder

@@ -1,8 +1,7 @@
 """Finds and loads a model by its name, or by what a name was parsed to (`reference`).
 
-Of a model whose draws a vLLM server makes, the model itself is loaded here too (see `vllm`); one that lives only behind
-a server is not (see `remote`). The digest is computed from files alone. Loading a hub name needs the network once, or
-the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
+A model behind a server alone is not loaded here (see `remote`). The digest is computed from files alone. Loading a hub
+name needs the network once, or the hub's cache; with HF_HUB_OFFLINE=1 only the cache is read.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import logging
 import pickle
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,51 +59,38 @@ def model_folder(model: str | ModelRef, *, weights: bool = True) -> Path:
         )
     here = named.here
     name, path = here.model, here.path
-    if not name.strip():
-        raise ModelError("no model named; give 'embedded', a folder written by save_pretrained, or a hub name")
-    if here.kind == "embedded":
-        if not (path / "config.json").is_file():
-            raise ModelError("the embedded model is missing from this installation; name another with --model")
-        return path
     if here.kind == "gguf":
         return gguf_folder(path)
-    if here.kind == "folder":
-        if not weights:
-            return path
-        _refuse_adapter(path, name)
-        if not (path / "config.json").is_file():
-            raise ModelError(f"{name} is a folder without config.json; give a folder written by save_pretrained")
+    if here.kind == "hub":
+        path = _from_hub(name, path, _MODEL_FILES if weights else _WITHOUT_WEIGHTS)
+    if not weights:
         return path
-    if difflib.SequenceMatcher(None, name.lower(), EMBEDDED).ratio() > 0.7:
-        raise ModelError(
-            f"unknown model {name!r}. Did you mean 'embedded'? Valid: 'embedded', a folder written by save_pretrained, "
-            "or a hub name."
-        )
-    if not _HUB_NAME.fullmatch(name) or path.is_file():
-        raise ModelError(f"no folder {name!r}; give 'embedded', a folder written by save_pretrained, or a hub name")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        path = Path(snapshot_download(name, allow_patterns=list(_MODEL_FILES if weights else _WITHOUT_WEIGHTS)))
-    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
-        raise ModelError(
-            f"there is no folder {name!r}, and it could not be downloaded from the hub ({type(exc).__name__}); "
-            "give 'embedded', a folder written by save_pretrained, or a hub name that is cached or reachable"
-        ) from exc
-    if weights:
-        _refuse_adapter(path, name)
-    return path
-
-
-def _refuse_adapter(folder: Path, name: str) -> None:
-    """Refuse a folder that holds only an adapter; transformers would load the base model from wherever it says."""
-    weights = {f.name for pattern in ("*.safetensors", "*.bin") for f in folder.glob(pattern)}
-    if (folder / "adapter_config.json").is_file() and all(f.startswith("adapter_model") for f in weights):
+    # of an adapter alone, transformers would load the base model from wherever it says
+    files = {f.name for pattern in ("*.safetensors", "*.bin") for f in path.glob(pattern)}
+    if (path / "adapter_config.json").is_file() and all(f.startswith("adapter_model") for f in files):
         raise ModelError(
             f"model {name!r} is a LoRA adapter, not a model: merge it (merge_and_unload), then save the result and the "
             "tokenizer with save_pretrained"
         )
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{name} is without config.json; give a folder written by save_pretrained")
+    return path
+
+
+def _from_hub(name: str, path: Path, patterns: Sequence[str]) -> Path:
+    valid = "give 'embedded', a folder written by save_pretrained, or a hub name"
+    if difflib.SequenceMatcher(None, name.lower(), EMBEDDED).ratio() > 0.7:
+        raise ModelError(f"unknown model {name!r}. Did you mean 'embedded'? Else {valid}")
+    if not _HUB_NAME.fullmatch(name) or path.is_file():
+        raise ModelError(f"no folder {name!r}; {valid}" if name.strip() else f"no model named; {valid}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as exc:
+        why = f"it could not be downloaded from the hub ({type(exc).__name__})"
+        raise ModelError(f"there is no folder {name!r}, and {why}; {valid} that is cached or reachable") from exc
 
 
 def model_digest(model: str | ModelRef) -> str:
@@ -119,8 +105,7 @@ def model_digests(model: str | ModelRef) -> tuple[str, str, str]:
     """Return three digests of a model: of all its files (`model_digest`), without its tokenizer, of its tokenizer."""
     named = ModelRef.of(model)
     digests = _digests_of(model_folder(named), _MODEL_FILES)
-    tokenizer = {file: digest for file, digest in digests.items() if is_tokenizers(file)}
-    others = {file: digest for file, digest in digests.items() if file not in tokenizer}
+    tokenizer, others = ({f: d for f, d in digests.items() if is_tokenizers(f) is wanted} for wanted in (True, False))
     whole, without = _combined_digest(digests), _combined_digest(others)
     if named.url:
         whole, without = digest_of("vllm", whole), digest_of("vllm", without)
@@ -142,14 +127,13 @@ def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, start_token
+    from toolformer_core.lm.tokens import drop_unembedded_tokens, start_token
 
     named = ModelRef.of(model)
     folder, name = model_folder(named, weights=False), named.here.name
-    config = None
+    has_config = (folder / "config.json").is_file()
     try:
-        if (folder / "config.json").is_file():
-            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True) if has_config else None
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except _UNREADABLE as exc:
         raise ModelError(_no_tokenizer(folder, name, exc)) from exc
@@ -158,8 +142,7 @@ def load_tokenizer(model: str | ModelRef) -> LoadedTokenizer:
     start, end = start_token(tokenizer, config), tokenizer.eos_token_id
     rows = getattr(config.get_text_config(), "vocab_size", None) if config is not None else None
     if rows is not None:
-        check_embedded([i for i in (start, end) if i is not None], tokenizer, rows, name)
-        tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
+        tokenizer = drop_unembedded_tokens(tokenizer, rows, name, start, end)
     files = _digests_of(folder, _WITHOUT_WEIGHTS)
     digest = _combined_digest({file: digest for file, digest in files.items() if is_tokenizers(file)})
     return LoadedTokenizer(tokenizer, start, end, digest)
@@ -209,12 +192,9 @@ def load_model(
     folder, name = model_folder(named), named.name
     device = device or _device_for(folder)
     on_gpu = torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
-    half = on_gpu or faster_in_bfloat16(folder)
-    network, tokenizer = load_parts(
-        folder, name, dtype=torch.bfloat16 if half else torch.float32, spread=device == "auto"
-    )
-    network.eval()
-    network.requires_grad_(False)
+    dtype = torch.bfloat16 if on_gpu or faster_in_bfloat16(folder) else torch.float32
+    network, tokenizer = load_parts(folder, name, dtype=dtype, spread=device == "auto")
+    network.eval().requires_grad_(False)
     if device != "auto":
         network.to(device)
     lm = TransformersLM(network, tokenizer, name=name, digest=digest or model_digest(named))
@@ -281,40 +261,39 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
             options = {"local_files_only": True, **({"device_map": "auto"} if spread else {})}
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
         except (EOFError, pickle.UnpicklingError) as exc:  # torch's own message tells how to run a file's code
-            raise ModelError(
-                f"model {name!r}: its .bin file is truncated or holds no weights; download it again"
-            ) from exc
+            damage = "its .bin file is truncated or holds no weights"
+            raise ModelError(f"model {name!r}: {damage}; download it again") from exc
         except errors as exc:
             raise ModelError(f"model {name!r} cannot be loaded as a causal LM: {first_line(exc)}") from exc
-        model, loading_info = loaded
-        _check_complete(loading_info, name)
+        model, info = loaded
+        if missing := sorted({*info["missing_keys"], *(str(key[0]) for key in info["mismatched_keys"])}):
+            raise ModelError(
+                f"model {name!r} lacks {len(missing)} of its weights (e.g. {missing[0]}), which would be random; check "
+                "that the download is complete and that config.json belongs to these weights"
+            )
         check_weights(model, name)
     return model, tokenizer
 
 
 @contextmanager
 def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
-    """Delay this thread's records at a logger's handlers until the block ends; drop them if the block raises.
+    """Delay this thread's records at a logger's handlers until the block ends; drop them if it raises its own error."""
+    thread, handlers = threading.get_ident(), logger.handlers[:]
+    held: dict[logging.LogRecord, None] = {}  # each once, however many handlers there are
 
-    What transformers says of unexpected weights is worth reading after a load, but not in front of a one-line error.
-    """
-    thread = threading.get_ident()
-    held: list[tuple[logging.Handler, logging.LogRecord]] = []
-
-    def passes(handler: logging.Handler, record: logging.LogRecord) -> bool:
+    def passes(record: logging.LogRecord) -> bool:
         if record.thread == thread:
-            held.append((handler, record))
+            held[record] = None
         return record.thread != thread
 
-    filters = [(handler, partial(passes, handler)) for handler in logger.handlers]
-    for handler, delay in filters:
-        handler.addFilter(delay)
+    for handler in handlers:
+        handler.addFilter(passes)
     try:
         yield
     finally:
-        for handler, delay in filters:
-            handler.removeFilter(delay)
-    for handler, record in held:
+        for handler in handlers:
+            handler.removeFilter(passes)
+    for record, handler in product(held, handlers):
         handler.handle(record)
 
 
@@ -322,12 +301,3 @@ def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:
     exists = any(is_tokenizers(file.name) for file in folder.iterdir())
     reason = f" ({first_line(exc)})" if exists else ""  # for missing files, transformers' own message misleads
     return f"model {name!r} has no readable tokenizer{reason}; save it beside the model (tokenizer.save_pretrained)"
-
-
-def _check_complete(loading_info: Any, name: str) -> None:
-    missing = sorted({*loading_info["missing_keys"], *(str(key[0]) for key in loading_info["mismatched_keys"])})
-    if missing:
-        raise ModelError(
-            f"model {name!r} lacks {len(missing)} of its weights (e.g. {missing[0]}), which would be random; check "
-            "that the download is complete and that config.json belongs to these weights"
-        )

@@ -4,6 +4,7 @@ It knows no weights, so that a model behind a server has the same tokens as one 
 """
 
 import re
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from toolformer_core.errors import ContextError, ModelError, TokenizerError
@@ -51,6 +52,11 @@ class PromptTokenizer:
     @property
     def lead(self) -> list[int]:
         return [] if self.bos is None else [self.bos]
+
+    @cached_property
+    def closing_ids(self) -> frozenset[int]:
+        """The tokens whose text holds a "]", since a call can only close after one of them."""
+        return frozenset(i for i in range(len(self.tokenizer)) if "]" in self.tokenizer.decode([i]))
 
     def encode(self, text: str) -> list[int]:
         return encode(self.tokenizer, text)

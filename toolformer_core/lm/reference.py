@@ -13,10 +13,10 @@ Credentials are never part of a model's name: code that stores, shows or digests
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 from toolformer_core.embedded import MODEL
 from toolformer_core.endpoints import NO_CREDENTIALS, Credentials, holds_no_secret, parse_endpoint
@@ -25,7 +25,6 @@ from toolformer_core.errors import ModelError
 EMBEDDED = "embedded"
 _SERVERS: tuple[Literal["vllm", "remote"], ...] = ("vllm", "remote")
 _TOKENIZER = "?tokenizer="
-_HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,7 @@ class ModelRef:
 
     @classmethod
     def of(cls, name: str | ModelRef) -> ModelRef:
-        """Parse a model's name; what is none of the others counts as a name on the hub.
-
-        A ModelError if the name holds a server but no model, or its credentials cannot be separated from the rest; the
-        message holds nothing that may be secret.
-        """
+        """Parse a model's name, by default the hub's; a ModelError, without secrets, if it names a server badly."""
         if isinstance(name, ModelRef):
             return name
         if (kind := next((one for one in _SERVERS if name.startswith(f"{one}+")), None)) or "://" in name:
@@ -88,11 +83,10 @@ class ModelRef:
         from huggingface_hub import try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
 
-        try:
-            cached = try_to_load_from_cache(self.model, file)
-        except HFValidationError:
-            return None
-        return Path(cached) if isinstance(cached, str) else None
+        with suppress(HFValidationError):
+            if isinstance(cached := try_to_load_from_cache(self.model, file), str):
+                return Path(cached)
+        return None
 
 
 def _unreadable(name: str, kind: str | None) -> str:
@@ -102,9 +96,5 @@ def _unreadable(name: str, kind: str | None) -> str:
         remedy += ", or remote+http://host:port/v1#model if the model is not to be loaded here"
     if holds_no_secret(name):
         return f"model {name!r} does not name a server and a model; {remedy}"
-    scheme = urlsplit(name.removeprefix(prefix)).scheme
-    redacted = f"{prefix}{scheme if scheme in ('http', 'https') else _HIDDEN}://{_HIDDEN}"
-    return (
-        f"model {redacted} cannot be parsed; {remedy}, and its key in the environment; in a password in a URL write @ "
-        "as %40, / as %2F, ? as %3F and # as %23"
-    )
+    escapes = "in a password in a URL write @ as %40, / as %2F, ? as %3F and # as %23"
+    return f"model {prefix}*** cannot be parsed; {remedy}, and its key in the environment; {escapes}"

@@ -1,15 +1,14 @@
 """Tokenises texts and keeps the character offset in front of every token; a tokenizer is always a fast one.
 
-A tokenizer may report a token without its leading space, or split one character over several tokens. The *cut* in
-front of token j is therefore the end of token j-1, and is valid only where a character starts.
-
-Every text is tokenised in the pieces in which decoding writes it (`syntax.call_pieces`): a model that is trained on a
-token that merges " [" with a tool's name would write the whole call with it, response included.
+The *cut* in front of token j is the end of token j-1; it is valid only where a character starts. Every text is
+tokenised in the pieces in which decoding writes it (`syntax.call_pieces`): a model that is trained on a token that
+merges " [" with a tool's name would write the whole call with it, response included.
 """
 
 import copy
 import json
 import logging
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import OPEN, call_pieces, find_calls, linearize
 
 _LOG = logging.getLogger(__name__)
-_NAMED = 3  # tokens that a warning lists
 # Tokenised before a text that follows another one, the first that does not merge with it: "a" is one character, and a
 # separate token when a space follows.
 _BEFORE = ("a", OPEN, "1", "\n")
@@ -113,9 +111,7 @@ def _encode_after(tokenizer: Any, texts: Iterable[str], before: Sequence[str]) -
 
 def _adds_space(tokenizer: Any, text: str, ids: list[int], first: int) -> bool:
     """Return whether a text's tokens, from the first on, begin with a space that the text has not."""
-    if text[:1].isspace():
-        return False
-    return bool(tokenizer.decode(ids)[len(tokenizer.decode(ids[:first])) :][:1].isspace())
+    return not text[:1].isspace() and bool(tokenizer.decode(ids)[len(tokenizer.decode(ids[:first])) :][:1].isspace())
 
 
 def _border(offsets: Sequence[tuple[int, int]], n: int) -> int | None:
@@ -157,12 +153,12 @@ def start_token(tokenizer: Any, config: Any) -> int | None:
     return next((int(token) for token in candidates if isinstance(token, int)), None)
 
 
-def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
-    """Return a tokenizer that never produces a token without an embedding; the model has `rows` of them.
+def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str, *needed: int | None) -> Any:
+    """Return a tokenizer that reads added tokens without an embedding (the model has `rows` of them) as plain text.
 
-    Tokens are sometimes added to a tokenizer but not to its model; such a token is then read as the plain text it
-    consists of. A ModelError if one of the original vocabulary has no embedding.
+    A ModelError if a token of the original vocabulary, or one that is needed, has none.
     """
+    _check_embedded([token for token in needed if token is not None], tokenizer, rows, name)
     unembedded = {token: i for token, i in tokenizer.get_vocab().items() if i >= rows}
     if not unembedded:
         return tokenizer
@@ -174,18 +170,14 @@ def drop_unembedded_tokens(tokenizer: Any, rows: int, name: str) -> Any:
     for role, token in tokenizer.special_tokens_map.items():
         if token in unembedded:
             setattr(out, role, None)
-    check_embedded(out.get_vocab().values(), tokenizer, rows, name)
-    named = ", ".join(repr(token) for token in sorted(unembedded, key=unembedded.__getitem__)[:_NAMED])
-    more = f" and {len(unembedded) - _NAMED} more" if len(unembedded) > _NAMED else ""
-    _LOG.warning(
-        "model %r has no embedding for %s%s, which were added to its tokenizer only; they are read as plain text",
-        *(name, named, more),
-    )
+    _check_embedded(out.get_vocab().values(), tokenizer, rows, name)
+    named = ", ".join(map(repr, sorted(unembedded, key=unembedded.__getitem__)))
+    why = "which were added to its tokenizer only; they are read as plain text"
+    _LOG.warning("model %r has no embedding for %s, %s", name, textwrap.shorten(named, 200), why)
     return out
 
 
-def check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
-    """Raise a `ModelError` unless a model, which has `rows` embeddings, has one for each of some tokens."""
+def _check_embedded(ids: Iterable[int], tokenizer: Any, rows: int, name: str) -> None:
     largest = max(ids, default=-1)
     if largest < rows:
         return

@@ -1,10 +1,8 @@
 """The vLLM backend: a vLLM server draws the calls; the model in this process scans and scores.
 
-A server with prefix caching holds a document's prefix once, however many calls are drawn from it. It is not used for
-scanning or scoring here (`remote` does that): `/v1/completions` returns log-probabilities only for the most likely
-tokens, and at a server's precision the losses differ by more than the gain that is measured. So the same model is
-loaded here as well, and before the first scan the server's numbers for a short text are compared with its own. vLLM
-returns the same draw for the same seed only as far as its batches round alike.
+At a server's precision the losses differ by more than the gain that is measured (`remote` scores there all the same).
+So the same model is loaded here as well, and before the first scan the server's numbers for a short text are compared
+with its own. vLLM returns the same draw for the same seed only as far as its batches round alike.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,8 +11,9 @@ import numpy as np
 
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScanWrapper, ScoreRequest
-from toolformer_core.lm.hf.engine import HFScan, TransformersLM
+from toolformer_core.lm.hf.engine import HFScan, TransformersLM, scan_windows
 from toolformer_core.lm.vllm_server import VllmServer, draw_on
+from toolformer_core.lm.windowing import windows_of
 from toolformer_core.records import Prompt
 
 _PROBE = "Of the 30 apples, 12 are red, and [Calculator(30 - 12) -> 18] 18 are green."
@@ -34,7 +33,7 @@ class VllmLM(TransformersLM):
         """See `LanguageModel.scan`; a ModelError if the server does not answer, or serves a different model."""
         self.check()
         head = self.hf_model.head_ids(prompt)
-        for scan in self._scans(prompt, texts):
+        for scan in scan_windows(self.hf_model, prompt, windows_of(self.hf_model, prompt, texts)):
             yield VllmScan(scan, self.server, head)
 
     def check(self) -> None:
@@ -69,7 +68,7 @@ class VllmScan(ScanWrapper[HFScan]):
         begun = [(Draw("", False), list[int]())] * len(requests)
         if begin:
             room = min(max_tokens, len(hf_model.beginning(begin).given) + 1)
-            begun = self.inner.draw_tokens(requests, max_tokens=room, temperature=temperature, begin=begin)
+            begun = self.inner.draw_tokens(requests, room, temperature, begin=begin)
         prompts = [[*self._head, *ids] for ids in self.inner.ids_before_draw(requests)]
         seeds = [request.seed & (2**63 - 1) for request in requests]
         return draw_on(self._server, prompts, seeds, begun, max_tokens, temperature, hf_model.context_length)

@@ -1,10 +1,7 @@
 """A client of a vLLM server: completions of token ids, the log-probabilities of a prompt's tokens, draws.
 
-    GET  /v1/models        what is served: id, root (what was loaded), max_model_len
-    POST /v1/completions   `prompt` as token ids; `prompt_logprobs: n` adds, for every token of the prompt but the
-                           first, the n most likely ones at its place and the token itself: {id: {logprob, rank, ...}}
-
-vLLM wants `max_tokens` of at least 1, so every request writes a token. vLLM need not be installed here.
+`prompt_logprobs: n` adds, for every token of the prompt but the first, the n most likely ones at its place and the
+token itself: {id: {logprob, rank, ...}}. vLLM wants `max_tokens` of at least 1, so every request writes a token.
 """
 
 from __future__ import annotations
@@ -34,17 +31,13 @@ _LONGEST_WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class VllmServer:
-    """A vLLM server's OpenAI-compatible endpoints.
-
-    A request is sent up to `tries` times while nobody answers or the server says that it is busy; the waits between are
-    1, 2, 4, ... seconds, at most 30.
-    """
+    """A vLLM server's OpenAI-compatible endpoints; asked again after 1, 2, 4, ... 30 seconds if it is busy or away."""
 
     url: str  # its address with `/v1`, without credentials
     model: str
     timeout_s: float = 600.0  # seconds allowed for one response; one that takes longer is not requested again
     credentials: Credentials = NO_CREDENTIALS  # sent with every request; never part of a message or a `repr`
-    tries: int = 1
+    tries: int = 1  # of a request in all
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
 
     def complete(self, prompt: Sequence[int], **options: Any) -> dict[str, Any]:
@@ -63,13 +56,8 @@ class VllmServer:
 
         A ServerRefusalError if the server allows fewer.
         """
-        try:
-            return [
-                {int(token): float(entry["logprob"]) for token, entry in place.items()}
-                for place in self._prompt_logprobs(prompt, n)
-            ]
-        except (KeyError, TypeError, ValueError) as exc:
-            raise ModelError(self._no_logprobs()) from exc
+        places = self._prompt_logprobs(prompt, n)
+        return [{int(token): float(entry["logprob"]) for token, entry in place.items()} for place in places]
 
     def log_probs(self, prompt: Sequence[int]) -> list[float]:
         """Return the log-probability of every token of a prompt except the first."""
@@ -81,16 +69,14 @@ class VllmServer:
         return [str(place[str(token)].get("decoded_token")) for place, token in zip(places, prompt[1:], strict=True)]
 
     def _prompt_logprobs(self, prompt: Sequence[int], n: int) -> list[dict[str, Any]]:
-        places = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n).get("prompt_logprobs")
-        if not isinstance(places, list) or len(places) != len(prompt):
-            raise ModelError(self._no_logprobs())
-        reported = zip(places[1:], map(str, prompt[1:]), strict=True)
-        if not all(isinstance(place, dict) and isinstance(place.get(token), dict) for place, token in reported):
-            raise ModelError(self._no_logprobs())
-        return places[1:]
-
-    def _no_logprobs(self) -> str:
-        return f"{self.url} answered without prompt_logprobs; is it a vLLM server?"
+        choice = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n)
+        try:
+            places: list[dict[str, Any]] = choice["prompt_logprobs"][1:]
+            for place, token in zip(places, prompt[1:], strict=True):
+                float(place[str(token)]["logprob"])
+        except (KeyError, TypeError, ValueError) as exc:
+            raise ModelError(f"{self.url} answered without prompt_logprobs; is it a vLLM server?") from exc
+        return places
 
     def description(self) -> dict[str, Any]:
         """Return what the server says of the model: `id`, mostly `root` and `max_model_len`; or a ModelError."""

@@ -1,15 +1,11 @@
 """What a model reads: documents in windows that fit its context, and sequences for scores; nothing runs here.
 
-    scan     windows of W tokens; of those, W/8 at either end are seen but not scanned, so that every position has
-             context on both sides, except at the ends of the text
+    scan     windows of W tokens; of those, W/8 at either end are seen but not scanned; in each the text stands twice:
+             [bos] head | x tail | x, or behind an insertion [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...
     score    the first text token kept is a multiple of W/2 that depends on the position alone, so that the three losses
              of a call see the same text, with W/2 to W tokens of it on the left
 
-Both rules are exact for a text that fits. What a scan feeds to the model is the prompt's head, which all documents
-share, and after it the document twice; behind an insertion (`base.Insertion`) the second copy ends with the calls:
-
-    [bos] head | x tail | x                             the positions are those of the second x
-    [bos] head | x tail | x_1:i-1 e(c_1, r_1) ...       there is one, at its end
+Both rules are exact for a text that fits.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,16 +61,18 @@ def windows_of(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str | Ins
             f"model {model.name!r} has a context of {model.context_description}, of which the {prompt.tool} "
             f"prompt takes {head_length}; use a shorter prompt or a model with a longer context"
         )
-    plain = [(i, text) for i, text in enumerate(texts) if not isinstance(text, Insertion)]
-    insertions = [(i, text) for i, text in enumerate(texts) if isinstance(text, Insertion)]
-    windows: list[list[Window]] = [[] for _ in texts]
-    first_copies, second_copies = _copies(model.tokenizer, prompt, [text for _, text in plain])
-    for (i, _), first, second in zip(plain, first_copies, second_copies, strict=True):
-        windows[i] = [_window(i, first, second, tail, w) for w in window_bounds(len(second.tokens.ids), width)]
-    first_copies, _ = _copies(model.tokenizer, prompt, [one.text for _, one in insertions])
-    _, second_copies = _copies(model.tokenizer, prompt, [one.written for _, one in insertions])
-    for (i, one), first, second in zip(insertions, first_copies, second_copies, strict=True):
-        windows[i] = _insertion_window(i, one.position, first, second, tail, 2 * width)
+    read = [text.text if isinstance(text, Insertion) else text for text in texts]
+    written = [text.written if isinstance(text, Insertion) else text for text in texts]
+    after_space = prompt.head.endswith(" ")
+    second = _copies(model.tokenizer, [*read, *written] if after_space else written, " ")
+    first = second if after_space else _copies(model.tokenizer, read, "")
+    windows: list[list[Window]] = []
+    for i, text in enumerate(texts):
+        copies = (first[read[i]], second[written[i]], tail)
+        if isinstance(text, Insertion):
+            windows.append(_insertion_window(i, text.position, *copies, 2 * width))
+        else:
+            windows.append([_window(i, *copies, w) for w in window_bounds(len(copies[1].tokens.ids), width)])
     return windows
 
 
@@ -83,10 +81,10 @@ class _Copy(NamedTuple):
     lead: int  # characters of its tokens that stand in front of the document: 1 for a space, else 0
 
 
-def _copies(tokenizer: Any, prompt: Prompt, texts: list[str]) -> tuple[list[_Copy], list[_Copy]]:
-    """Return the first copies ("Input:") and the second ("Output:"); two that have the same tokens are one object."""
-    second = [_Copy(t, 1) for t in tokenize(tokenizer, [" " + text for text in texts], follow=True)]
-    return second if prompt.head.endswith(" ") else [_Copy(t, 0) for t in tokenize(tokenizer, texts)], second
+def _copies(tokenizer: Any, texts: Iterable[str], space: str) -> dict[str, _Copy]:
+    distinct = list(dict.fromkeys(texts))
+    tokenized = tokenize(tokenizer, [space + text for text in distinct], follow=bool(space))
+    return {text: _Copy(tokens, len(space)) for text, tokens in zip(distinct, tokenized, strict=True)}
 
 
 def _window(
@@ -128,19 +126,14 @@ def _insertion_window(
 
 
 def windows_at_end(model: PromptTokenizer, prompt: Prompt, texts: Sequence[str]) -> list[list[Window]]:
-    """Return windows that hold a text once, after the prompt's head, and whose only position is the text's end.
-
-    The prompt's tail is left out. A text that does not fit into the model's context has no window.
-    """
+    """Return windows that hold a text once, after the prompt's head alone, with its end as the position; or none."""
     space = " " if prompt.head.endswith(" ") else ""
     room = model.context_length - len(model.head_ids(prompt)) - len(model.trigger) - CALL_RESERVE
-    tokenized = tokenize(model.tokenizer, [space + text for text in texts], follow=True)
-    return [
-        [Window(i, tokens.ids, np.asarray([len(tokens.ids) - 1]), np.asarray([len(text)]))]
-        if len(tokens.ids) <= room
-        else []
-        for i, (text, tokens) in enumerate(zip(texts, tokenized, strict=True))
-    ]
+    windows = []
+    for i, tokens in enumerate(tokenize(model.tokenizer, [space + text for text in texts], follow=True)):
+        end = Window(i, tokens.ids, np.asarray([len(tokens.ids) - 1]), np.asarray([len(texts[i])]))
+        windows.append([end] if len(tokens.ids) <= room else [])
+    return windows
 
 
 def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> list[tuple[int, int]]:
@@ -156,9 +149,6 @@ def draw_places(windows: Sequence[Window], requests: Sequence[DrawRequest]) -> l
     return [found[request.text, request.position] for request in requests]
 
 
-Answers = Iterable[tuple[int, NDArray[np.float32]]]  # index of an answer, and its log-probabilities
-
-
 class ScoreSequence(NamedTuple):
     """A sequence [bos] z x_1..x_j that a model reads, and the answers of all requests that share it."""
 
@@ -167,11 +157,12 @@ class ScoreSequence(NamedTuple):
     answers: list[tuple[int, int, int]]  # index of the answer; its tokens [first, last) of the text
 
 
+# gives indices of answers, and their log-probabilities
+Score = Callable[[list[ScoreSequence]], Iterable[tuple[int, NDArray[np.float32]]]]
+
+
 def score_requests(
-    model: PromptTokenizer,
-    requests: Sequence[ScoreRequest],
-    score: Callable[[list[ScoreSequence]], Answers],
-    longest: int,
+    model: PromptTokenizer, requests: Sequence[ScoreRequest], score: Score, longest: int
 ) -> list[NDArray[np.float32]]:
     """Answer `LanguageModel.log_probs` by sequences of at most `longest` tokens; NaN for a prefix too long for them."""
     texts = list(dict.fromkeys(r.text for r in requests))

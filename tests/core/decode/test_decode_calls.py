@@ -15,22 +15,8 @@ from writers import after, merging, speaks, writing_lm
 from tests.fakes import FakeTool
 from tests.strategies import any_texts
 from tests.tiny import sentencepiece, tokenizer
-from toolformer_core.decode.calls import (
-    arrow_end,
-    is_closed,
-    may_be_call,
-    may_name_a_tool,
-    names_a_tool,
-    response_tokens,
-)
-from toolformer_core.decode.records import (
-    CallFinished,
-    CallStarted,
-    Finished,
-    Generation,
-    GenerationSettings,
-    TextDelta,
-)
+from toolformer_core.decode.calls import arrow_end, may_be_call, may_name_a_tool, response_tokens
+from toolformer_core.decode.records import Generation, GenerationSettings, TextDelta
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolError
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -47,15 +33,12 @@ T = partial(FakeTool, name="T")
         ("T(7) ->", 7),
         ("T(7)->", 6),
         ("T(7)  → 49]", 7),
-        ("T(7) -", None),
-        ("T(7)]", None),
         ("T(7)] ->", None),  # closed before
         ("T(a -> b) ->", 12),  # the first stands in the input
         ("T(f(x) -> y) ->", 9),  # behind a ")": the tool's turn, as nobody knows what comes
         ("T((1 + 2) ->", 12),
         ("T ->", 4),  # no input at all: a call that does not parse
         ("T([1] [2]) ->", 13),
-        ("", None),
     ],
 )
 def test_where_the_arrow_ends(body: str, end: int | None) -> None:
@@ -67,7 +50,7 @@ def plain_arrow_end(body: str) -> int | None:
     for arrow in re.finditer("->|→", body):
         before = body[: arrow.start()]
         if before.rstrip().endswith(")") or before.count("(") <= before.count(")"):
-            return None if is_closed(before) else arrow.end()
+            return arrow.end() if find_close(before) is None else None
     return None
 
 
@@ -94,23 +77,12 @@ def test_looking_for_the_arrow_copies_no_text_again_and_again(body: str) -> None
     assert Counted.work <= len(body)
 
 
-def test_an_answer_that_reads_like_a_call_is_data() -> None:
-    tool = T({"7": "see [T(8) -> 64] and ] or [T(9)"})
-    g = said(speaks(tokenizer(), "T(7) ->"), tool)
-    (call,) = g.calls
-    assert call.response == "see (T(8) -> 64) and ) or (T(9)"
-    assert g.text[call.start : call.end] == " [T(7) -> see (T(8) -> 64) and ) or (T(9)]"
-    assert (tool.asked, g.text[call.end :]) == ([("7", "")], g.clean)
-
-
 def test_what_may_become_a_call() -> None:
     names = ["Calculator", "T"]
     assert all(may_be_call(b, names) for b in ["", " ", "Foo", "Foo (", "Foo(a b", "Calc", "Calculator 1 + 1"])
     assert not any(may_be_call(b, names) for b in ["1", "citation needed", "see Foo(", "(", "-"])
     assert all(may_name_a_tool(b, names) for b in ["", "Calc", "Calculator(1", " T"])
     assert not any(may_name_a_tool(b, names) for b in ["Foo", "calc", "1"])
-    assert names_a_tool("Calculator(1", names)
-    assert not any(names_a_tool(b, names) for b in ["Calc", "Calculator", "Foo(1", "("])
 
 
 def test_a_long_response_is_cut_at_a_word() -> None:
@@ -159,22 +131,10 @@ def test_the_arrow_is_found_whatever_is_merged(words: tuple[str, ...], arrow: st
     assert tool.asked == [("7", "")]
     (call,) = g.calls
     assert (call.tool, call.input, call.response, call.failure) == ("T", "7", "49", None)
-    assert g.text[call.start : call.end] == f" [T(7){arrow.removesuffix('4').rstrip()} 49]"
-    assert (call.start, call.end) == (0, len(f" [T(7){arrow.removesuffix('4').rstrip()} 49]"))
+    assert g.text[: call.end] == f" [T(7){arrow.removesuffix('4').rstrip()} 49]"
+    assert call.start == 0
     assert coded.decode(g.ids).startswith(g.text[: call.end])  # what the model has seen is what is shown
     assert g.new_tokens == 4
-
-
-def test_a_tokenizer_that_puts_spaces_in_front_of_texts() -> None:
-    coded = sentencepiece()
-    lm = speaks(coded, "T(7) ->")
-    events = list(Toolformer(lm, [T({"7": "49"})]).stream("So!", GenerationSettings(max_new_tokens=3, top_k=1)))
-    (started,) = [e for e in events if isinstance(e, CallStarted)]
-    (finished,) = [e for e in events if isinstance(e, CallFinished)]
-    assert (started.tool, started.input, started.text) == ("T", "7", " [T(7) ->")
-    assert (finished.call.response, finished.text) == ("49", " 49]")
-    ids = next(e.generation.ids for e in events if isinstance(e, Finished))
-    assert list(ids[:-3]) == after(coded, " [T(7) -> 49]")
 
 
 @cache
@@ -242,16 +202,6 @@ def test_a_bracket_that_names_no_tool_is_text(written: str) -> None:
     assert (g.calls, g.taken_back, g.clean, g.new_tokens, tool.asked) == ((), 0, g.text, 12, [])
 
 
-def test_a_bracket_that_names_no_tool_and_that_the_model_did_not_choose_is_taken_back() -> None:
-    coded = tokenizer()
-    ids = after(coded, " [U(7) ->")
-    lm = writing_lm("llama", coded, [([a], [b]) for a, b in itertools.pairwise(ids)])
-    wide = GenerationSettings(max_new_tokens=6, top_k=len(coded))
-    (g,) = Toolformer(lm, [T({"7": "49"})]).generate(["So!"], wide)
-    (plain,) = Toolformer(lm, []).generate(["So!"], GenerationSettings(max_new_tokens=6, top_k=0))
-    assert (g.taken_back, g.calls, g.text, g.ids) == (1, (), plain.text, plain.ids)
-
-
 def test_the_context_reaches_the_tool() -> None:
     tool = T(lambda input, context: context)
     lm = speaks(tokenizer(), "T(7) ->")
@@ -262,72 +212,61 @@ def test_the_context_reaches_the_tool() -> None:
 
 @pytest.mark.parametrize("written", ["T(7)]", "T(7"], ids=["closed", "cut off"])
 def test_a_call_without_an_arrow_is_taken_back(written: str) -> None:
-    tool = T({"7": "49"})
-    settings = GenerationSettings(max_new_tokens=4, top_k=1, max_call_tokens=6)
-    lm = speaks(tokenizer(), written)
-    g = said(lm, tool, settings)
+    tool, lm = T({"7": "49"}), speaks(tokenizer(), written)
+    g = said(lm, tool, GenerationSettings(max_new_tokens=4, top_k=1, max_call_tokens=6))
     disabled = said(lm, tool, GenerationSettings(max_new_tokens=4, top_k=0))
     assert (g.taken_back, g.calls, tool.asked) == (1, (), [])
     assert g.ids == disabled.ids  # " [" was the first token: as if it had been forbidden
     assert g.text == g.clean == disabled.text
 
 
-def test_a_bracket_that_the_model_did_not_choose_leaves_no_trace() -> None:
+@pytest.mark.parametrize(
+    ("family", "written", "tokens", "calls"),
+    [("gpt2", "", 20, 3), ("llama", " [U(7) ->", 6, 1)],
+    ids=["none", "no tool"],
+)
+def test_a_bracket_that_the_model_did_not_choose_leaves_no_trace(
+    family: str, written: str, tokens: int, calls: int
+) -> None:
     coded = tokenizer()
-    lm = writing_lm("gpt2", coded, [])
-    (plain,) = Toolformer(lm, []).generate(["So!"], GenerationSettings(max_new_tokens=20, top_k=0))
-    wide = GenerationSettings(max_new_tokens=20, top_k=len(coded), max_calls=3, max_call_tokens=5)
-    (g,) = Toolformer(lm, [T({})]).generate(["So!"], wide)
-    assert g.taken_back == 3
-    assert (g.ids, g.text) == (plain.ids, plain.text)
-
-
-def test_the_same_call_is_run_once_and_three_in_a_row_are_enough() -> None:
-    coded = tokenizer()
-    lm = speaks(coded, "T(7) ->", then=" [")
-    tool = T({"7": "49"})
-    (g,) = Toolformer(lm, [tool]).generate(["So!"], GenerationSettings(max_new_tokens=5, top_k=1, max_calls=10))
-    assert [(c.response, c.repeated) for c in g.calls] == [("49", False), ("49", True), ("49", True)]
-    assert tool.asked == [("7", "")]
-    assert g.text.startswith(" [T(7) -> 49]" * 3)
-    assert g.text.count("[T") == 3
-    assert g.new_tokens == 5
+    lm = writing_lm(family, coded, [([a], [b]) for a, b in itertools.pairwise(after(coded, written))])
+    (plain,) = Toolformer(lm, []).generate(["So!"], GenerationSettings(max_new_tokens=tokens, top_k=0))
+    wide = GenerationSettings(max_new_tokens=tokens, top_k=len(coded), max_calls=calls, max_call_tokens=9)
+    (g,) = Toolformer(lm, [T({"7": "49"})]).generate(["So!"], wide)
+    assert (g.taken_back, g.calls, g.text, g.ids) == (calls, (), plain.text, plain.ids)
 
 
 @pytest.mark.parametrize("calls", [0, 1, 2, 5])
 def test_a_chain_ends_with_the_calls_that_are_allowed(calls: int) -> None:
     """The model calls again behind every response, and the tool answers what would close its call and open another."""
-    coded = tokenizer()
     number = itertools.count()
     tool = T(lambda input, context: f"{next(number)}] [T(")
-    lm = speaks(coded, "T(7) ->", then=" [")
+    lm = speaks(tokenizer(), "T(7) ->", then=" [")
     g = said(lm, tool, GenerationSettings(max_new_tokens=5, top_k=1, max_calls=calls))
     made = min(calls, 3)  # the same call three times in a row is a loop
-    assert len(g.calls) == made
+    assert [call.repeated for call in g.calls] == [False, True, True][:made]
     assert " [T" not in g.clean
     assert g.text.startswith(" [T(7) -> 0) (T(]" * made)  # the same call is run once
-    assert len(list(find_calls(g.text, ["T"]))) == made
-    assert len(tool.asked) == min(made, 1)
+    assert (len(list(find_calls(g.text, ["T"]))), len(tool.asked)) == (made, min(made, 1))
 
 
 def test_stop_strings_end_the_text_before_them() -> None:
-    coded = tokenizer()
-    lm = speaks(coded, "T(7) ->", then=" xyz?.")
-    whole = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1))
+    lm = speaks(tokenizer(), "T(7) ->", then=" xyz?.")
+    inside_a_call = ("49", "T(")  # none of the text
+    whole, cut, same = (
+        said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1, stop=stop))
+        for stop in ((), ("nothing", "z?"), inside_a_call)
+    )
     assert whole.clean.startswith(" xyz?.")
-    g = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1, stop=("nothing", "z?")))
-    assert (g.text, g.clean, g.finish) == (" [T(7) -> 49] xy", " xy", "stop")
-    # a stop string inside a call or its response is none of the text
-    g = said(lm, T({"7": "49"}), GenerationSettings(max_new_tokens=6, top_k=1, stop=("49", "T(")))
-    assert g.text == whole.text
+    assert (cut.text, cut.clean, cut.finish) == (" [T(7) -> 49] xy", " xy", "stop")
+    assert same.text == whole.text
 
 
 def test_a_call_cut_off_by_the_context_is_not_shown() -> None:
-    coded = tokenizer()
-    lm = speaks(coded, "T(7) ->", context=16)
-    prompt = "So!" if len(coded("So!")["input_ids"]) > 9 else "x" * (11 - len(coded("!")["input_ids"])) + "!"
-    room = 16 - 1 - len(coded(prompt)["input_ids"])
+    prompt = "x" * 10 + "!"
+    room = 16 - 1 - len(tokenizer()(prompt)["input_ids"])
     assert 0 < room < 9  # " [", T, (, 7, ), the arrow and an empty response take more
+    lm = speaks(tokenizer(), "T(7) ->", context=16)
     (g,) = Toolformer(lm, [T({"7": "49"})]).generate([prompt], GenerationSettings(top_k=1))
     assert (g.calls, g.finish) == ((), "length")
     assert "[" not in g.text

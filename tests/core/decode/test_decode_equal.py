@@ -81,28 +81,18 @@ def plain_call(
 def test_calls_in_a_batch_are_the_plain_computation(family: str) -> None:
     lm = caller(family)
     tools = [Double(), Late()]
-    made = 0
-    for text, g in zip(TEXTS, Toolformer(lm, tools).generate(TEXTS, CALLS), strict=True):
-        ids, calls = plainly(lm, text, CALLS, {t.name: t for t in tools})
-        assert (list(g.ids), len(g.calls)) == (ids, calls)
-        made += calls
-    assert made >= 5  # or this test would show little
-
-
-@pytest.mark.parametrize("family", SOME_FAMILIES)
-def test_thresholds_in_a_batch_are_the_plain_computation(family: str) -> None:
-    lm = caller(family)
-    tools = [Double(), Late()]
     free = Toolformer(lm, tools).generate(TEXTS, CALLS)
     made = fewer = 0
-    for trigger in ({"double": 0.003, "late": 0.006}, {"late": 0.004}):  # p(" [") is .001 to .04 where calls are made
+    # p(" [") is .001 to .04 where calls are made
+    for trigger in ({}, {"double": 0.003, "late": 0.006}, {"late": 0.004}):
         settings = replace(CALLS, trigger=trigger)
         for text, g, without in zip(TEXTS, Toolformer(lm, tools).generate(TEXTS, settings), free, strict=True):
             ids, calls = plainly(lm, text, settings, {t.name: t for t in tools})
             assert (list(g.ids), len(g.calls)) == (ids, calls)
             made += calls
             fewer += g.ids != without.ids
-    assert min(made, fewer) >= 3
+    assert made >= 8  # or this test would show little
+    assert fewer >= 3
 
 
 @pytest.mark.parametrize("family", SOME_FAMILIES)
@@ -119,14 +109,6 @@ def test_a_batch_is_its_sequences_one_by_one(family: str, how: dict[str, Any]) -
         assert a.ids == b.ids == c.ids
         assert a.text == b.text == c.text
     assert sum(len(g.calls) for g in alone) >= 3
-
-
-def test_draws_follow_the_seed() -> None:
-    lm = tiny_lm()
-    t = Toolformer(lm, [])
-    hot = [GenerationSettings(max_new_tokens=16, temperature=1.5, seed=s) for s in (1, 2, 1)]
-    one, two, again = t.generate(["The Nile"] * 3, hot)
-    assert one.ids == again.ids != two.ids
 
 
 def test_draws_from_the_smallest_set_that_is_likely_enough() -> None:
@@ -203,10 +185,9 @@ def test_every_pass_gives_the_numbers_of_a_fresh_one(family: str, monkeypatch: p
     while not all(h.done for h in handles):
         if not engine.step():
             engine.wait()
-    prompts = [len(prompt_ids(lm, text)) for text in TEXTS]
     prefills = [n for n in passes if n > 1]
-    assert sorted(prefills)[-1] == max(prompts)
-    assert len(prefills) > len(prompts) - 1  # and responses went through in one pass each
+    assert max(prefills) == max(len(prompt_ids(lm, text)) for text in TEXTS)
+    assert len(prefills) >= len(TEXTS)  # and responses went through in one pass each
     assert sum(passes) < 1500
 
 
@@ -219,8 +200,7 @@ def test_the_stream_adds_up(coded: Any, stop: tuple[str, ...]) -> None:
     for i in range(len(TEXTS)):
         mine = [e for e in events if e.index == i]
         *before, last = mine
-        assert isinstance(last, Finished)
-        assert not any(isinstance(e, Finished) for e in before)
+        assert [isinstance(e, Finished) for e in mine].index(True) == len(before)
         g = last.generation
         assert "".join(e.text for e in before if isinstance(e, TextDelta)) == g.clean
         assert "".join(e.text for e in before if isinstance(e, TextDelta | CallStarted | CallFinished)) == g.text

@@ -2,8 +2,6 @@
 
 import collections
 import itertools
-import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.decode.test_decode_engine import DEADLINE_S, caller, drive, generation
 from tests.fakes import FakeTool, GatedTool
+from tests.support.waiting import soon
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import GenerationSettings
 from toolformer_core.decode.toolformer import Toolformer
@@ -143,20 +142,14 @@ def test_a_row_is_not_given_up_to_one_who_needs_more_memory_than_that() -> None:
 
 def test_what_is_written_does_not_depend_on_turns() -> None:
     """Drawn texts with calls: five requests come at different times, and rows are given up many times."""
-    tool = FakeTool(lambda input, context: str(7 * int(input)))
-    tool.key, tool.name = "sevens", "T"
+    tool = FakeTool(lambda input, context: str(7 * int(input)), "T")
     requests = {"a": (5, 20), "b": (1, 5), "c": (3, 8), "d": (1, 3), "e": (2, 6)}  # sequences, tokens
     alone = Toolformer(caller(), [tool])
     engine = Toolformer(caller(), [tool], max_rows=4).engine()
     handles: dict[str, list[Handle]] = {}
     given_up: list[str] = []
     put_back = engine._waiting.put_back
-
-    def noted(owner: object, item: Handle) -> None:
-        given_up.append(str(owner))
-        put_back(owner, item)
-
-    engine._waiting.put_back = noted  # type: ignore[method-assign,assignment]
+    engine._waiting.put_back = lambda owner, item: (given_up.append(str(owner)), put_back(owner, item))
 
     def settings_of(i: int, tokens: int) -> GenerationSettings:
         return GenerationSettings(max_new_tokens=tokens, top_k=1, max_calls=2, temperature=1.0, seed=i)
@@ -205,17 +198,10 @@ def test_calls_wait_by_turns() -> None:
         pool.ask("T", name, "", lambda message: message(), lambda result, seconds: order.append(name), name[0])
 
     ask("a1")
-    until(lambda: tool.at_work == 1)
+    soon(lambda: tool.at_work == 1, DEADLINE_S, 0.002)
     for name in ("a2", "a3", "b1"):
         ask(name)
     tool.let_go.set()
-    until(lambda: len(order) == 4)
+    soon(lambda: len(order) == 4, DEADLINE_S, 0.002)
     assert order == ["a1", "a2", "b1", "a3"]
     pool.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < end, "it hangs"
-        time.sleep(0.002)

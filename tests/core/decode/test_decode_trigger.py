@@ -26,23 +26,20 @@ def letters(text: str) -> list[int]:
     return after(tokenizer(), text)
 
 
+MODEL = ModelInfo(tokenizer(), tuple(letters(" [")), frozenset({0}), 512, {"T": "t", "U": "u"})
+
+
 def script(
     settings: GenerationSettings, p: float, call: str, *, chosen: bool = False, tokens: tuple[int, ...] = ()
 ) -> tuple[DecodeSequence, Call | None]:
-    """A sequence behind "x" in which " [" has probability p, by a model that writes "y", and this call behind " [".
+    """A sequence behind "x" in which " [" (each of its `tokens`) has probability p, and the question that it asks.
 
-    Args:
-        settings: of the sequence.
-        p: of " [", or of each of its tokens.
-        call: what the model writes behind " [".
-        chosen: whether " [" is the model's own choice.
-        tokens: those of " ["; default: the tokenizer's one.
+    By a model that writes "y", and this call behind " ["; with `chosen` " [" is its own choice.
     """
-    trigger = tokens or tuple(letters(" ["))
-    model = ModelInfo(tokenizer(), trigger, frozenset({0}), 512, {"T": "t", "U": "u"})
+    model = replace(MODEL, trigger=tokens or MODEL.trigger)
     sequence = DecodeSequence(model, letters("x"), settings, lambda event: None, 0)
     (y,) = letters("y")
-    for token in trigger:
+    for token in model.trigger:
         if sequence.trigger == token:
             sequence.advance(token if chosen else y, 0 if chosen else 3, lambda: y, p)
     opened = len(sequence.ids) > len(letters("x")) and sequence.ids[-1] != y
@@ -57,16 +54,9 @@ def script(
 TWO = GenerationSettings(trigger={"t": 0.2, "u": 0.6})
 
 
+# less than the least, .2; just enough for T; between the two; enough for both
+@pytest.mark.parametrize(("p", "called"), [(0.1, []), (0.2, ["T"]), (0.4, ["T"]), (0.6, ["T", "U"])])
 @pytest.mark.parametrize("chosen", [False, True])
-@pytest.mark.parametrize(
-    ("p", "called"),
-    [
-        (0.1, []),  # less than the least, .2: of no tool
-        (0.2, ["T"]),  # just enough for T
-        (0.4, ["T"]),  # between the two
-        (0.6, ["T", "U"]),
-    ],
-)
 def test_two_tools_with_thresholds_of_their_own(p: float, called: list[str], chosen: bool) -> None:
     for name in ("T", "U"):
         sequence, request = script(TWO, p, f"{name}(7) ->", chosen=chosen)
@@ -76,22 +66,20 @@ def test_two_tools_with_thresholds_of_their_own(p: float, called: list[str], cho
             assert sequence.calls_left == 1
 
 
-@pytest.mark.parametrize(("p", "opens"), [(0.19, False), (0.21, True)])
-def test_a_bracket_that_the_model_did_not_choose_opens_at_the_least_threshold(p: float, opens: bool) -> None:
-    sequence, _ = script(TWO, p, "")
-    assert (sequence.ids[-1] == letters(" [")[0]) == opens
-
-
 @pytest.mark.parametrize(
     ("settings", "opens"),
     [
+        (replace(TWO, trigger={"t": 0.31, "u": 0.6}), False),
+        (replace(TWO, trigger={"t": 0.29, "u": 0.6}), True),
         (replace(TWO, tools=("u",)), False),  # .3 is less than .6, and T may not be called
         (replace(TWO, trigger={"u": 0.6}), True),  # T has no threshold: 0
         (replace(TWO, trigger={"qa": 0.6}), True),  # nor has any tool that is there
         (replace(TWO, tools=(), trigger={"u": 0.6}), True),  # no tool may be called: as without thresholds
     ],
 )
-def test_the_least_threshold_is_that_of_tools_that_may_be_called(settings: GenerationSettings, opens: bool) -> None:
+def test_a_bracket_opens_at_the_least_threshold_of_tools_that_may_be_called(
+    settings: GenerationSettings, opens: bool
+) -> None:
     sequence, _ = script(settings, 0.3, "")
     assert (sequence.ids[-1] == letters(" [")[0]) == opens
 
@@ -149,21 +137,20 @@ def test_a_call_that_no_tool_would_answer_has_a_threshold_too(written: str, key:
 
 def test_an_abandoned_bracket_uses_up_no_call_and_is_not_opened_again_at_its_place() -> None:
     events: list[DecodeEvent] = []
-    model = ModelInfo(tokenizer(), tuple(letters(" [")), frozenset({0}), 512, {"T": "t", "U": "u"})
-    sequence = DecodeSequence(model, letters("x"), replace(TWO, max_calls=1), events.append, 0)
+    sequence = DecodeSequence(MODEL, letters("x"), replace(TWO, max_calls=1), events.append, 0)
     (y,) = letters("y")
     for _ in range(3):  # .4 is enough to open, as U's .6 is not the least; and too little for U
         sequence.advance(y, 3, lambda: y, 0.4)
         assert sequence.trigger is None
         for token in letters("U("):
             assert sequence.advance(token, 0, lambda: y) is None
-        assert (sequence.ids[-1], sequence.trigger) == (y, *model.trigger)  # text again, one token further
+        assert (sequence.ids[-1], sequence.trigger) == (y, *MODEL.trigger)  # text again, one token further
     assert (sequence.ids, sequence.calls_left) == (letters("x") + [y] * 3, 1)
     sequence.advance(y, 3, lambda: y, 0.4)
     requests = [sequence.advance(token, 0, lambda: y) for token in letters("T(7) ->")]
     assert requests[-1] == Call("T", "7")
     sequence.answer(ToolResponse("49"), 0.0)
-    assert (sequence.calls_left, sequence.forbidden) == (0, *model.trigger)
+    assert (sequence.calls_left, sequence.forbidden) == (0, *MODEL.trigger)
     sequence.end("stop")
     assert isinstance(events[-1], Finished)
     assert events[-1].generation.taken_back == 3
@@ -183,14 +170,9 @@ def test_a_threshold_of_zero_is_none(trigger: dict[str, float]) -> None:
 
 
 def write(settings: GenerationSettings, seed: int) -> tuple[list[int], list[tuple[str, float]]]:
-    """Write by a model that is settled by the seed and the text so far, and often opens brackets.
-
-    Returns:
-        All tokens, and the tool of each call with p(" [") where it was opened.
-    """
-    model = ModelInfo(tokenizer(), tuple(letters(" [")), frozenset({0}), 512, {"T": "t", "U": "u"})
-    sequence = DecodeSequence(model, letters("x"), settings, lambda event: None, 0)
-    (trigger,), y = model.trigger, letters("y")[0]
+    """What a model writes that is settled by the seed and the text so far, and the tool and p(" [") of its calls."""
+    sequence = DecodeSequence(MODEL, letters("x"), settings, lambda event: None, 0)
+    (trigger,), y = MODEL.trigger, letters("y")[0]
     calls: list[tuple[str, float]] = []
     opened_at = 0.0
     rest: list[int] = []

@@ -12,16 +12,12 @@ from toolformer_core.decode.trigger import CurvePoint, FitConfig, Opening, fit_t
 WANTED = [0.35, 0.5, 0.6, 0.7]
 NEEDLESS = [0.1, 0.2, 0.3, 0.4]
 # Halfway between neighbours of .1 .2 .3 .35 .4 .5 .6 .7, and how many are at least that: of NEEDLESS, of WANTED.
-TABLE = [
-    (0.0, 4, 4),
-    (0.15, 3, 4),
-    (0.25, 2, 4),
-    (0.325, 1, 4),
-    (0.375, 1, 3),
-    (0.45, 0, 3),
-    (0.55, 0, 2),
-    (0.65, 0, 1),
-]
+THRESHOLDS, LEFT, KEPT = (
+    [0.0, 0.15, 0.25, 0.325, 0.375, 0.45, 0.55, 0.65],
+    [4, 3, 2, 1, 1, 0, 0, 0],
+    [4, 4, 4, 4, 3, 3, 2, 1],
+)
+TABLE = list(zip(THRESHOLDS, LEFT, KEPT, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -48,24 +44,10 @@ def test_too_few_calls_give_no_threshold() -> None:
     assert fit_tool("t", [], [], FitConfig()).curve == (CurvePoint(0.0, 0, 0),)
 
 
-def test_a_tool_that_is_never_opened_in_vain_needs_no_threshold() -> None:
-    assert fit_tool("t", WANTED, [], FitConfig(min_calls=1)).threshold == 0.0
-
-
-def test_a_needless_opening_above_all_calls_leaves_the_smaller_loss() -> None:
-    # .9 remains at every threshold; .4 is halfway to the least call, .5, which may not be lost
-    fit = fit_tool("t", [0.5, 0.6], [0.3, 0.9], FitConfig(0.0, 0.0, min_calls=1, few_calls=1))
-    assert (fit.threshold, fit.bound, fit.needless_left, fit.kept) == (pytest.approx(0.4), "lost", 1, 2)
-
-
+# Two are enough: no needless opening remains from .55 on, halfway between .5 and .6. Two are too few: .06 is a tenth of
+# .6, and .055, halfway between .01 and .1, is the next one below.
 @pytest.mark.parametrize(
-    ("few_calls", "bound", "threshold", "left"),
-    [
-        # two are enough: no needless opening remains from .55 on, halfway between .5 and .6
-        (2, "needless", 0.55, 0),
-        # too few: .06 is a tenth of .6, and .055, halfway between .01 and .1, is the next one below
-        (3, "few_calls", 0.055, 3),
-    ],
+    ("few_calls", "bound", "threshold", "left"), [(2, "needless", 0.55, 0), (3, "few_calls", 0.055, 3)]
 )
 def test_few_calls_count_up_to_a_tenth_of_the_least(few_calls: int, bound: str, threshold: float, left: int) -> None:
     fit = fit_tool("t", [0.6, 0.9], [0.01, 0.1, 0.2, 0.5], FitConfig(0.0, 0.0, min_calls=2, few_calls=few_calls))
@@ -106,10 +88,8 @@ def test_the_threshold_is_the_one_of_the_definition(
     most = [c for c in candidates if sum(w < c for w in wanted) <= b * len(wanted) + 1e-9]
     careful = [c for c in candidates if c <= 0.1 * min(wanted)] if len(wanted) < few else candidates
     assert fit.threshold == min([*least[:1], most[-1], careful[-1]])
-    assert (fit.kept, fit.needless_left) == (
-        sum(w >= fit.threshold for w in wanted),
-        sum(n >= fit.threshold for n in needless),
-    )
+    assert fit.kept == sum(w >= fit.threshold for w in wanted)
+    assert fit.needless_left == sum(n >= fit.threshold for n in needless)
     assert (fit.bound == "needless") == (fit.needless_left <= a * len(needless) + 1e-9)
     rng.shuffle(wanted)
     assert fit_tool("t", wanted, needless, config) == fit

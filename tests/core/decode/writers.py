@@ -60,14 +60,7 @@ def call_edges(tokenizer: Any, names: str = "TU", arrow: str = " ->") -> list[tu
 def writing_lm(
     family: str, coded: Any, edges: Edges, *, context: int = 512, seed: int = 0, **budgets: int
 ) -> TransformersLM:
-    """A random two-layer model that follows the edges.
-
-    Args:
-        family: one of `FAMILIES`.
-        coded: its tokenizer.
-        edges: at most 24 tokens in all have followers.
-        seed: of its weights.
-    """
+    """A random two-layer model of one of `FAMILIES` that follows the edges; at most 24 tokens in all have followers."""
     torch.manual_seed(seed)
     config = tiny_config(family, context, len(coded), _WIDTH, inner=64, tie_word_embeddings=False)
     model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
@@ -76,11 +69,9 @@ def writing_lm(
             p.mul_(12)
     ordinary = _WIDTH - _OWN
     for name, module in model.named_modules():
-        if name.endswith(_OUTPUTS):
-            if isinstance(module, torch.nn.Linear):
-                module.weight[ordinary:] = 0
-            else:  # GPT-2's Conv1D and position embeddings: (in, out)
-                module.weight[:, ordinary:] = 0
+        if name.endswith(_OUTPUTS):  # GPT-2's Conv1D and position embeddings are (in, out)
+            outputs = module.weight if isinstance(module, torch.nn.Linear) else module.weight.T
+            outputs[ordinary:] = 0
             if getattr(module, "bias", None) is not None:
                 module.bias[ordinary:] = 0
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight

@@ -36,22 +36,14 @@ def gradient(model: torch.nn.Module, loss: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_and_gradient_are_those_of_the_pieces_alone(family: str) -> None:
-    model = tiny_lm(family).hf_model.model
-    model.requires_grad_(True)
-    config = model.config.get_text_config()
-    usual = config._attn_implementation
+    model = tiny_lm(family).hf_model.model.requires_grad_(True)
     alone = sum((nll(model, [[p]], packed=False) for p in pieces()), torch.zeros(()))
     wanted = gradient(model, alone)
     assert attention.supports(model, 30) is (family not in ("gptj", "mistral"))  # own attention; a window of 24
-    try:
-        if attention.supports(model, 30):
-            config._attn_implementation = attention.PACKED
-        rows = [[pieces()[i] for i in row] for row in pack(LENGTHS, 40)]
-        together = nll(model, rows, packed=True)
-        found = gradient(model, together)
-    finally:
-        config._attn_implementation = usual
-        model.requires_grad_(False)
+    if attention.supports(model, 30):
+        model.config.get_text_config()._attn_implementation = attention.PACKED
+    together = nll(model, [[pieces()[i] for i in row] for row in pack(LENGTHS, 40)], packed=True)
+    found = gradient(model, together)
     assert float((together - alone).detach().abs()) < 1e-3
     assert float((found - wanted).abs().max()) < 1e-4 * max(1.0, float(wanted.abs().max()))
 
@@ -70,11 +62,6 @@ def test_pieces_lie_in_blocks_of_like_length() -> None:
 
 def test_a_window_shorter_than_a_piece_goes_hugging_face_s_way() -> None:
     model = tiny_lm("mistral").hf_model.model
-    config = model.config.get_text_config()
-    before = config.sliding_window
-    config.sliding_window = 16
-    try:
-        assert attention.supports(model, 16)  # it reaches over a whole piece
-        assert not attention.supports(model, 17)
-    finally:
-        config.sliding_window = before
+    model.config.get_text_config().sliding_window = 16
+    assert attention.supports(model, 16)  # it reaches over a whole piece
+    assert not attention.supports(model, 17)

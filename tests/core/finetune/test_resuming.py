@@ -9,12 +9,13 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.core.finetune.training_runs import STEPS, events, job_in, losses, run_here, run_program
+from tests.core.finetune.training_runs import STEPS, events, job_in, losses, run_here, run_program, run_two_processes
 from toolformer_core.errors import UsageError
 from toolformer_core.finetune import checkpoints, loop
 from toolformer_core.finetune.events import FAILURE_FILE, STOP_FILE
@@ -22,15 +23,10 @@ from toolformer_core.finetune.program import train
 from toolformer_core.finetune.recipe import LoraRecipe, read_job
 
 
-@pytest.fixture
-def stopping(tmp_path: Path, model: str) -> Path:
-    folder = tmp_path / "stopped"
-    job_in(folder, model)
-    (folder / STOP_FILE).touch()
-    return folder
-
-
-def test_stopped_and_gone_on_from_is_as_never_stopped(tmp_path: Path, model: str, stopping: Path) -> None:
+def test_stopped_and_gone_on_from_is_as_never_stopped(tmp_path: Path, model: str) -> None:
+    stopping = tmp_path / "stopped"
+    job_in(stopping, model)
+    (stopping / STOP_FILE).touch()
     train(read_job(stopping), stopping)
     assert [e["event"] for e in events(stopping)][-2:] == ["saved", "stopped"]
     assert [e["step"] for e in events(stopping, "step")] == [1]
@@ -41,14 +37,6 @@ def test_stopped_and_gone_on_from_is_as_never_stopped(tmp_path: Path, model: str
     assert losses(stopping) == losses(tmp_path / "whole")  # to the last bit
     again = [e["perplexity"] for e in events(stopping, "evaluated")]
     assert again == [e["perplexity"] for e in events(tmp_path / "whole", "evaluated")]
-
-
-def test_a_finished_run_does_nothing_more(tmp_path: Path, model: str) -> None:
-    job = job_in(tmp_path, model)
-    train(job, tmp_path)
-    train(job, tmp_path)
-    assert len(losses(tmp_path)) == STEPS
-    assert len(events(tmp_path, "finished")) == 2
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -148,6 +136,7 @@ def test_the_best_model_is_laid_out_again_if_that_was_not_finished(tmp_path: Pat
     train(job, tmp_path)
     assert (tmp_path / "model" / "model.safetensors").is_file()
     assert (tmp_path / "model.step").read_text() == f"step-{best:06d}"
+    assert (len(losses(tmp_path)), len(events(tmp_path, "finished"))) == (STEPS, 2)  # and nothing more was done
 
 
 def test_a_checkpoint_whose_word_was_cut_off_is_none(tmp_path: Path, model: str) -> None:
@@ -178,9 +167,9 @@ def forget(file: Path) -> None:
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     tmp_path: Path, model: str, harm: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(job_in(tmp_path / "hurt", model), tmp_path / "hurt")
-    folder, last = tmp_path / "hurt", tmp_path / "hurt" / "checkpoints" / "step-000004"
-    harm(last / "state" / "state.pt")
+    folder = tmp_path / "hurt"
+    train(job_in(folder, model), folder)
+    harm(folder / "checkpoints/step-000004/state/state.pt")
     train(job_in(folder, model, steps=6), folder)
     assert [(e["step"], e["files"]) for e in events(folder, "damaged")] == [(4, 1)]
     assert events(folder, "started")[-1]["from_step"] == 2
@@ -208,15 +197,20 @@ def test_a_file_that_cannot_be_read_now_is_no_damage(
     assert events(tmp_path, "started")[-1]["from_step"] == 4
 
 
+def a_checkpoint(folder: Path, fill: Callable[[Path], object], step: int = 2, *more: Any) -> checkpoints.Checkpoint:
+    """A checkpoint of a model, and a state that is filled so."""
+    written = checkpoints.Checkpoint(step, *(more or (1, "plain", None)))
+    for part in ("model", "state"):
+        (state := checkpoints.unfinished(folder, written) / part).mkdir(parents=True)
+    fill(state)
+    checkpoints.complete(folder, written)
+    return checkpoints.checkpoints(folder)[-1]
+
+
 def test_files_of_another_kind_are_held_against_their_sizes_alone(tmp_path: Path) -> None:
-    written = checkpoints.Checkpoint(2, 1, "deepspeed-zero3", None)
-    state = checkpoints.unfinished(tmp_path, written) / "state"
-    state.mkdir(parents=True)
-    torch.save({"x": 1}, state / "old.pt", _use_new_zipfile_serialization=False)
-    checkpoints.complete(tmp_path, written)
-    (held,) = checkpoints.checkpoints(tmp_path)
+    held = a_checkpoint(tmp_path, lambda state: torch.save({"x": 1}, state / "a", _use_new_zipfile_serialization=False))
     assert not checkpoints.find_damage(tmp_path, held)
-    cut_off(held.state(tmp_path) / "old.pt")
+    cut_off(held.state(tmp_path) / "a")
     assert checkpoints.find_damage(tmp_path, held)
 
 
@@ -232,12 +226,7 @@ def test_with_no_checkpoint_whole_it_begins_anew(tmp_path: Path, model: str) -> 
 
 def test_the_best_model_outlives_its_damaged_state(tmp_path: Path, model: str) -> None:
     job_in(tmp_path, model)
-    for step, perplexity in ((2, 9.0), (4, 3.0)):
-        written = checkpoints.Checkpoint(step, 1, "plain", perplexity)
-        for part in ("state", "model"):
-            (checkpoints.unfinished(tmp_path, written) / part).mkdir(parents=True)
-        checkpoints.complete(tmp_path, written)
-    first, last = checkpoints.checkpoints(tmp_path)
+    first, last = (a_checkpoint(tmp_path, Path.touch, step, 1, "plain", dev) for step, dev in ((2, 9.0), (4, 3.0)))
     checkpoints.set_aside(tmp_path, last)
     checkpoints.prune(tmp_path, 1)
     assert first.state(tmp_path).is_dir()  # the only one to go on from
@@ -246,28 +235,12 @@ def test_the_best_model_outlives_its_damaged_state(tmp_path: Path, model: str) -
 
 
 def test_two_processes_share_the_look_at_a_state(tmp_path: Path) -> None:
-    written = checkpoints.Checkpoint(2, 2, "deepspeed-zero3", None)
-    state = checkpoints.unfinished(tmp_path, written) / "state"
-    (state / "zero").mkdir(parents=True)
-    for name in "abc":
-        torch.save({"x": torch.arange(100)}, state / "zero" / f"{name}.pt")
-    checkpoints.complete(tmp_path, written)
-    (held,) = checkpoints.checkpoints(tmp_path)
+    held = a_checkpoint(tmp_path, lambda state: [torch.save(torch.arange(100), state / name) for name in "abc"])
     assert not checkpoints.find_damage(tmp_path, held)
     for name in "bc":
-        change_a_byte(held.state(tmp_path) / "zero" / f"{name}.pt")
+        change_a_byte(held.state(tmp_path) / name)
     shares = [checkpoints.find_damage(tmp_path, held, share, 2) for share in (0, 1)]  # a and c; b
-    assert [[line.partition(":")[0] for line in lines] for lines in shares] == [["zero/c.pt"], ["zero/b.pt"]]
-
-
-class OneOfTwo:
-    """The first of two processes, the other of which sees a folder of its own, without checkpoints."""
-
-    rank = 0
-    world = 2
-
-    def total(self, *values: float) -> list[float]:
-        return list(values)
+    assert [[line.partition(":")[0] for line in lines] for lines in shares] == [["c"], ["b"]]
 
 
 def test_processes_on_disks_of_their_own_are_told_so(
@@ -276,7 +249,8 @@ def test_processes_on_disks_of_their_own_are_told_so(
     monkeypatch.setattr(loop, "_LAG_S", -1.0)
     job = job_in(tmp_path, model)
     train(job, tmp_path)
-    engine: Any = OneOfTwo()
+    # the first of two processes, the other of which sees a folder of its own, without checkpoints
+    engine: Any = SimpleNamespace(rank=0, world=2, total=lambda *values: list(values))
     trainer = loop.Trainer(job, tmp_path, engine, [], [], lambda *a, **k: None, packs=False)
     with pytest.raises(UsageError, match="all nodes share"):
         trainer.run()
@@ -284,12 +258,9 @@ def test_processes_on_disks_of_their_own_are_told_so(
 
 @pytest.mark.slow
 def test_deepspeed_s_damaged_checkpoint_is_passed_over_by_both_processes(tmp_path: Path, model: str) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    command += ["-m", "toolformer_core.finetune", str(tmp_path)]
     for steps in (4, 6):
         job_in(tmp_path, model, engine="deepspeed", zero_stage=3, micro_batch=1, steps=steps)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr
+        run_two_processes(tmp_path)
         change_a_byte(next(tmp_path.glob("checkpoints/step-000004/state/zero/*rank_1*optim_states.pt")))
     assert [e["step"] for e in events(tmp_path, "damaged")] == [4]
     assert [e["from_step"] for e in events(tmp_path, "started")] == [0, 2]

@@ -14,17 +14,8 @@ from tests.support.examples_of_c_star import BOOKS
 from tests.tiny import sentencepiece, tokenizer
 from toolformer_core.errors import CorpusError, ModelError, UsageError
 from toolformer_core.export.tokens import token_rows
-from toolformer_core.finetune.texts import (
-    Piece,
-    encode_texts,
-    make_micro_batch,
-    micro_batches,
-    one_per_row,
-    pack,
-    read_texts,
-    step_pieces,
-    training_text,
-)
+from toolformer_core.finetune import texts as texts_of
+from toolformer_core.finetune.texts import Piece, encode_texts, make_micro_batch, micro_batches, one_per_row, pack
 from toolformer_core.records import Example
 
 
@@ -70,8 +61,7 @@ def test_all_targets_are_there_in_order(texts: list[str], length: int) -> None:
 
 
 def test_what_an_arm_learns_from_a_document() -> None:
-    assert training_text(BOOKS, "toolformer") == BOOKS.text
-    assert training_text(BOOKS, "cc") == "Of 587 books 58 are lent, so 529 remain."
+    assert texts_of.training_text(BOOKS, "cc") == "Of 587 books 58 are lent, so 529 remain."
 
 
 @given(
@@ -80,7 +70,7 @@ def test_what_an_arm_learns_from_a_document() -> None:
     st.sampled_from([None, 1]),
 )
 def test_the_tokens_read_are_those_of_the_export(examples: list[Example], coded: Any, start: int | None) -> None:
-    texts = [training_text(example, "toolformer") for example in examples]
+    texts = [texts_of.training_text(example, "toolformer") for example in examples]
     whole = encode_texts(coded, texts, start=start, end=2, length=10_000)
     rows = token_rows(coded, examples, start=start, end=2)
     assert [piece.ids.tolist() for piece in whole] == [list(row.input_ids) for row in rows]
@@ -88,7 +78,7 @@ def test_the_tokens_read_are_those_of_the_export(examples: list[Example], coded:
 
 @given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 6), st.integers(0, 9))
 def test_steps_read_the_epochs_in_a_row(pieces: int, batch: int, steps: int, seed: int) -> None:
-    flat = [i for s in range(1, steps + 1) for i in step_pieces(pieces, batch, s, seed)]
+    flat = [i for s in range(1, steps + 1) for i in texts_of.step_pieces(pieces, batch, s, seed)]
     assert len(flat) == steps * batch
     for at in range(0, len(flat) - pieces + 1, pieces):
         assert sorted(flat[at : at + pieces]) == list(range(pieces))
@@ -137,8 +127,8 @@ def test_a_line_without_a_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + '\n\n{"txt": 1}\n', encoding="utf-8")
     with pytest.raises(CorpusError, match="line 3"):
-        read_texts(path)
+        texts_of.read_texts(path)
     path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert read_texts(path) == ["a\u2028b"]
+    assert texts_of.read_texts(path) == ["a\u2028b"]
     with pytest.raises(CorpusError, match="cannot be read"):
-        read_texts(tmp_path / "none.jsonl")
+        texts_of.read_texts(tmp_path / "none.jsonl")

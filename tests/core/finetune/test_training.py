@@ -3,18 +3,16 @@
 import errno
 import json
 import math
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_lm
+from tiny import TEXTS, saved_in, tiny_lm
 from transformers import AutoTokenizer
 
+from tests.core.finetune import training_runs
 from tests.core.finetune.training_runs import RECIPE, STEPS, TRAIN, events, job_in, losses, run_here, run_program
 from toolformer_core.errors import ModelError
 from toolformer_core.finetune.engines import PlainEngine
@@ -34,19 +32,14 @@ def plain_losses(model: str) -> tuple[list[float], float]:
     optimizer = torch.optim.AdamW(lm.model.parameters(), weight_decay=0.0)
     found = []
 
-    def trained(text: str) -> tuple[torch.Tensor, list[int]]:
-        """The tokens between start and end, and the places of the targets."""
-        ids = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return torch.tensor([[0, *ids, 0]]), list(range(1, len(ids) + 2))
+    def nll(ids: torch.Tensor) -> torch.Tensor:
+        logits = lm.model(input_ids=ids[None]).logits[0, :-1]
+        return torch.nn.functional.cross_entropy(logits, ids[1:], reduction="sum")
 
-    def nll(ids: torch.Tensor, places: list[int]) -> torch.Tensor:
-        log_p = torch.log_softmax(lm.model(input_ids=ids).logits[0], dim=-1)
-        return -log_p[[j - 1 for j in places], ids[0, places]].sum()
-
-    texts = [trained(text) for text in TRAIN]
+    texts = [torch.tensor([0, *lm.encode(text), 0]) for text in TRAIN]  # between start and end
     for step in range(1, STEPS + 1):
         chosen = [texts[i] for i in step_pieces(len(texts), RECIPE.batch, step, RECIPE.seed)]
-        loss = sum(nll(*one) for one in chosen) / sum(len(places) for _, places in chosen)
+        loss = sum(map(nll, chosen)) / sum(len(ids) - 1 for ids in chosen)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(lm.model.parameters(), 1.0)
         for group in optimizer.param_groups:
@@ -144,12 +137,10 @@ def test_an_event_begins_a_line_of_its_own(tmp_path: Path) -> None:
 def test_a_model_that_takes_no_notice_of_positions_is_trained_a_text_a_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hf_model = tiny_lm("falcon").hf_model
-    hf_model.model.save_pretrained(tmp_path / "falcon")
-    hf_model.tokenizer.save_pretrained(tmp_path / "falcon")
+    falcon = str(saved_in(tmp_path / "falcon", tiny_lm("falcon")))
     for packing in (True, False):
         folder = tmp_path / f"packing {packing}"
-        train(job_in(folder, str(tmp_path / "falcon"), packing=packing), folder)
+        train(job_in(folder, falcon, packing=packing), folder)
     assert losses(tmp_path / "packing True") == losses(tmp_path / "packing False")
     assert not events(tmp_path / "packing True", "started")[0]["packing"]
     assert "each row holds one text" in capsys.readouterr().out
@@ -158,10 +149,7 @@ def test_a_model_that_takes_no_notice_of_positions_is_trained_a_text_a_row(
 @pytest.mark.parametrize("family", ["llama", "gptj", "mistral"])
 def test_models_that_keep_texts_apart_are_packed(family: str) -> None:
     engine = PlainEngine(tiny_lm(family).hf_model.model.requires_grad_(True), RECIPE, torch.device("cpu"))
-    try:
-        assert not mixes_packed_texts(engine)
-    finally:
-        engine.model.eval().requires_grad_(False)  # it is shared
+    assert not mixes_packed_texts(engine)
 
 
 def test_whatever_ends_a_process_is_told(
@@ -179,27 +167,24 @@ def test_whatever_ends_a_process_is_told(
     assert "Traceback" in capsys.readouterr().err
 
 
+ON_THE_CPU = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"zero_stage": 0},
-        {"zero_stage": 1},
-        {"zero_stage": 3, "precision": "bf16"},
-        {"zero_stage": 3, "deepspeed": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}},
-    ],
-    ids=["stage 0", "stage 1", "stage 3 in bfloat16", "optimizer on the CPU"],
+    ("zero_stage", "more"), [(0, {}), (1, {}), (3, {"precision": "bf16"}), (3, {"deepspeed": ON_THE_CPU})]
 )
-def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, changes: dict[str, Any]) -> None:
+def test_deepspeed_takes_the_plain_engine_s_steps(
+    tmp_path: Path, model: str, zero_stage: int, more: dict[str, Any]
+) -> None:
     steps: dict[str, list[tuple[float, float]]] = {}
-    for engine, more in (("plain", {}), ("deepspeed", changes)):
+    for engine, changes in (("plain", {}), ("deepspeed", {"zero_stage": zero_stage, **more})):
         folder = tmp_path / engine
-        # three passes a step, of texts that are not trained as a whole
-        job_in(folder, model, ((4, 9),), engine=engine, micro_batch=1, packing=False, **more)
+        job_in(folder, model, engine=engine, micro_batch=1, packing=False, **changes)  # three passes a step
         done = run_program(folder, "import os; os.environ['DS_ACCELERATOR'] = 'cpu'")
         assert done.returncode == 0, done.stderr
         steps[engine] = [(e["loss"], e["grad_norm"]) for e in events(folder, "step")]
-    tolerance = 0.1 if changes.get("precision") == "bf16" else 1e-3
+    tolerance = 0.1 if more.get("precision") == "bf16" else 1e-3
     for one, other in zip(steps["plain"], steps["deepspeed"], strict=True):
         assert other == pytest.approx(one, rel=tolerance)
 
@@ -207,18 +192,14 @@ def test_deepspeed_takes_the_plain_engine_s_steps(tmp_path: Path, model: str, ch
 @pytest.mark.slow
 def test_two_processes_average_over_the_targets_of_both(tmp_path: Path, model: str) -> None:
     job_in(tmp_path, model, engine="deepspeed", micro_batch=1, packing=False)
-    words = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
-    words += ["-m", "toolformer_core.finetune"]
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, *words, str(tmp_path)], env=environment, check=True, capture_output=True)
+    training_runs.run_two_processes(tmp_path)
     assert losses(tmp_path) == pytest.approx(plain_losses(model)[0], abs=1e-3)
 
 
 def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:
     job_in(tmp_path, model)
-    raw = json.loads((tmp_path / "job.json").read_text())
-    raw["recipe"]["warmpu"] = 1
-    (tmp_path / "job.json").write_text(json.dumps(raw))
+    file = tmp_path / "job.json"
+    file.write_text(file.read_text().replace('"warmup"', '"warmpu"'))
     done = run_program(tmp_path)
     assert done.returncode == 2
     assert "unexpected keyword argument 'warmpu'" in done.stderr
@@ -226,13 +207,12 @@ def test_a_wrong_job_is_said_in_one_line(tmp_path: Path, model: str) -> None:
 
 
 def test_reasons() -> None:
-    assert reason_of(LossError("x")) == "nan_loss"
-    assert reason_of(torch.OutOfMemoryError("CUDA out of memory")) == "out_of_memory"
-    assert reason_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")) == "out_of_memory"
-    assert reason_of(OSError(errno.ENOSPC, "No space left on device")) == "disk_full"
-    assert reason_of(RuntimeError("PytorchStreamWriter failed writing file data/1")) == "disk_full"
-    assert reason_of(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7 vs 5")) == "disk_full"
-    assert reason_of(RuntimeError("shapes")) == "error"
+    full = [OSError(errno.ENOSPC, ""), RuntimeError("PytorchStreamWriter failed writing file data/1")]
+    full += [RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7 vs 5")]
+    memory = [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    assert [reason_of(error) for error in full] == ["disk_full"] * 3
+    assert [reason_of(error) for error in memory] == ["out_of_memory"] * 2
+    assert [reason_of(error) for error in (LossError("x"), RuntimeError("shapes"))] == ["nan_loss", "error"]
 
 
 def test_the_rate_rises_over_the_warmup_and_stays() -> None:

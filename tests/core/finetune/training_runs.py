@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,15 @@ def run_program(folder: Path, before: str = "") -> subprocess.CompletedProcess[s
     code = f"{before}\nfrom toolformer_core.finetune.__main__ import main\nimport sys\nsys.exit(main())"
     command = [sys.executable, "-c", code, str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def run_two_processes(folder: Path) -> None:
+    """The program in two processes."""
+    words = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    words += ["-m", "toolformer_core.finetune", str(folder)]
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
 
 
 def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-from tiny import PROMPT, TEXTS, draw_by_hand, encode, plain_log_probs, sentencepiece, tiny_lm
+from tiny import PROMPT, TEXTS, encode, plain_log_probs, sentencepiece, tiny_lm
 
-from toolformer_core.errors import ContextError, ModelError
-from toolformer_core.lm.base import DrawRequest, ScoreRequest
-from toolformer_core.lm.hf import prefixes
+from tests.support.plainly import CLOSE, asked_of, scanned
+from toolformer_core.errors import ContextError
+from toolformer_core.lm.base import DrawRequest
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import Prompt
 
 FAMILIES = ["llama", "gptj"]  # `test_plain.py` compares all families with `PlainLM`, which is held to this
-CLOSE = 1e-4  # largest difference of log-probabilities allowed in float32
 
 
 def sequence(lm: TransformersLM, text: str, position: int) -> list[int]:
@@ -26,33 +25,24 @@ def sequence(lm: TransformersLM, text: str, position: int) -> list[int]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scan_equals_the_plain_computation(family: str) -> None:
     lm = tiny_lm(family)
-    trigger = encode(lm, " [")
-    assert len(trigger) == 1
-    seen = set()
-    for scan in lm.scan(PROMPT, TEXTS):
-        for index, positions, log_probs in zip(scan.texts, scan.positions, scan.log_probs, strict=True):
-            seen.add(index)
-            whole = sequence(lm, TEXTS[index], len(TEXTS[index]))
-            table = plain_log_probs(lm, whole)  # row j: what follows token j, as the model is causal
-            assert positions[0] == 0
-            assert (np.diff(positions) > 0).all()
-            for position, log_p in zip(positions.tolist(), log_probs.tolist(), strict=True):
-                ids = sequence(lm, TEXTS[index], position)
-                assert whole[: len(ids)] == ids
-                plain = table[len(ids) - 1, trigger[0]]
-                assert abs(float(plain) - log_p) < CLOSE
-    assert seen == set(range(len(TEXTS)))
+    (trigger,) = encode(lm, " [")
+    seen = scanned(lm, TEXTS)
+    assert seen.keys() == set(range(len(TEXTS)))
+    for index, (positions, log_probs) in seen.items():
+        whole = sequence(lm, TEXTS[index], len(TEXTS[index]))
+        table = plain_log_probs(lm, whole)  # row j: what follows token j, as the model is causal
+        assert positions[0] == 0
+        assert (np.diff(positions) > 0).all()
+        for position, log_p in zip(positions, log_probs, strict=True):
+            ids = sequence(lm, TEXTS[index], position)
+            assert whole[: len(ids)] == ids
+            assert abs(float(table[len(ids) - 1, trigger]) - log_p) < CLOSE
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_equal_the_plain_computation(family: str) -> None:
     lm = tiny_lm(family, token_budget=256)
-    requests = [
-        ScoreRequest(prefix, text, position, 5)
-        for text in TEXTS
-        for position in (0, len(text) // 3, len(text) - 1)
-        for prefix in ("", " [Calculator(1 + 1) -> ]", " [Calculator(400 / 1400) -> 0.29]")
-    ]
+    requests = asked_of(TEXTS)
     for request, got in zip(requests, lm.log_probs(requests), strict=True):
         ids = encode(lm, request.text)
         coded = lm.hf_model.tokenizer(request.text, add_special_tokens=False, return_offsets_mapping=True)
@@ -65,23 +55,6 @@ def test_scores_equal_the_plain_computation(family: str) -> None:
         wanted = [float(table[len(lead) + j - 1, ids[j]]) for j in range(first, min(first + 5, len(ids)))]
         assert len(got) == len(wanted)
         assert np.abs(got - np.asarray(wanted, dtype=np.float32)).max(initial=0) < CLOSE
-
-
-@pytest.mark.parametrize("together", [1, 2])  # documents in one product, as on a CPU and as on a GPU
-@pytest.mark.parametrize("family", FAMILIES)
-def test_draws_equal_the_plain_computation(family: str, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(prefixes._TOGETHER, "cpu", together)
-    lm = tiny_lm(family)
-    for scan in lm.scan(PROMPT, TEXTS[:3]):
-        requests = [
-            DrawRequest(index, int(positions[at]), seed=1000 * index + 10 * at + n)
-            for index, positions in zip(scan.texts, scan.positions, strict=True)
-            for at in {0, len(positions) // 2, len(positions) - 1}
-            for n in range(2)
-        ]
-        for r, draw in zip(requests, scan.draw(requests, max_tokens=12, temperature=1.0), strict=True):
-            ids = [*sequence(lm, TEXTS[r.text], r.position), *lm.hf_model.trigger]
-            assert draw == draw_by_hand(lm, ids, r.seed, 12)
 
 
 @pytest.mark.parametrize("words", [5, 30])
@@ -111,12 +84,6 @@ def test_a_tokenizer_that_puts_a_space_in_front_of_texts() -> None:
     for position, log_p in zip(scan.positions[0].tolist(), scan.log_probs[0].tolist(), strict=True):
         before = next(j for j, (_, end) in enumerate(ends) if end == (shift + position if position else shift - 1))
         assert abs(float(table[before + 1, ids_before_draw[-1]]) - log_p) < CLOSE
-
-
-@pytest.mark.parametrize("family", ["cohere", "gemma2", "granite"])
-def test_a_model_that_changes_its_logits_is_refused(family: str) -> None:
-    with pytest.raises(ModelError, match="changes its logits"):
-        tiny_lm(family)
 
 
 def test_a_draw_has_its_own_room_whoever_else_is_drawn() -> None:

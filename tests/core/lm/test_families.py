@@ -9,13 +9,8 @@ from tiny import TEXTS, random_lm, tokenizer
 from tests.support.plainly import assert_alike
 
 ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-LLAMA: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 512,
-}
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA = {**SIZES, "max_position_embeddings": 512}
 GROUPED: dict[str, Any] = {**LLAMA, "num_key_value_heads": 2}
 GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512}
 EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}

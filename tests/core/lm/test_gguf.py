@@ -82,8 +82,7 @@ def test_a_gguf_file_is_the_model_that_was_written_into_it(tmp_path: Path) -> No
     for text in TEXTS:
         ids = words(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
         assert words.decode(ids[0]) == text
-        with torch.inference_mode():
-            torch.testing.assert_close(read(ids).logits, llama(ids).logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(read(ids).logits, llama(ids).logits, atol=1e-5, rtol=1e-5)
     made = (folder / "model.safetensors").stat().st_mtime_ns
     gguf._converted.cache_clear()  # as in another process
     assert model_folder(str(file)) == folder
@@ -104,14 +103,11 @@ def test_a_missing_package_is_named_with_the_extra_that_installs_it(
 
 
 def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    page = tmp_path / "model.gguf"
-    page.write_text("<html>not found</html>")
-    with pytest.raises(ModelError, match="is no GGUF file"):
-        model_folder(str(page))
-    broken = tmp_path / "broken.gguf"
+    file = tmp_path / "model.gguf"
     _write(tmp_path / "whole.gguf", _llama())
-    broken.write_bytes((tmp_path / "whole.gguf").read_bytes()[:2_000])
-    with pytest.raises(ModelError, match="cannot be read as a causal LM"):
-        model_folder(str(broken))
-    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+    broken = (tmp_path / "whole.gguf").read_bytes()[:2_000]
+    for content, says in ((b"<html>not found</html>", "is no GGUF file"), (broken, "cannot be read as a causal LM")):
+        file.write_bytes(content)
+        with pytest.raises(ModelError, match=says):
+            model_folder(str(file))
     assert not list((tmp_path / "cache" / "gguf").iterdir())

@@ -12,15 +12,10 @@ SIZES = [1, 31, 512, 1300]  # less than a piece, one block, two blocks and a par
 ROWS = 400  # more than a chunk of rows
 
 
-class Model:
-    """An output layer and nothing behind it."""
-
-    def __init__(self, layer: torch.nn.Module, size: int) -> None:
-        self.layer = layer
-        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=size))
-
-    def get_output_embeddings(self) -> torch.nn.Module:
-        return self.layer
+def head_of(layer: torch.nn.Linear) -> LMHead:
+    """The head of a model that is an output layer and nothing behind it."""
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=layer.out_features))
+    return LMHead(SimpleNamespace(config=config, get_output_embeddings=lambda: layer))
 
 
 class Adapted(torch.nn.Linear):
@@ -32,27 +27,23 @@ class Adapted(torch.nn.Linear):
 
 def layer_of(size: int, *, bias: bool = False, scale: float = 1.0, kind: Any = torch.nn.Linear) -> torch.nn.Linear:
     torch.manual_seed(size)
-    layer: torch.nn.Linear = kind(16, size, bias=bias)
-    with torch.no_grad():
-        layer.weight.mul_(4 * scale)
-        if bias:
-            layer.bias.add_(torch.randn(size))
-    return layer.requires_grad_(False)
+    layer: torch.nn.Linear = kind(16, size, bias=bias).requires_grad_(False)
+    layer.weight.mul_(4 * scale)
+    if bias:
+        layer.bias.add_(torch.randn(size))
+    return layer
 
 
-LAYERS = [
-    *(pytest.param(layer_of(size), id=str(size)) for size in SIZES),
-    pytest.param(layer_of(1300, bias=True), id="bias"),
-    pytest.param(layer_of(1300, scale=100), id="logits of hundreds"),
-    pytest.param(layer_of(1300, kind=Adapted), id="adapted"),
-]
+# besides: a bias, logits of hundreds, a layer that is more than its weights
+LAYERS = [layer_of(size) for size in SIZES]
+LAYERS += [layer_of(1300, bias=True), layer_of(1300, scale=100), layer_of(1300, kind=Adapted)]
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_log_probabilities_of_targets(layer: torch.nn.Linear) -> None:
     hidden, targets = torch.randn(ROWS, 16), torch.randint(0, layer.out_features, (ROWS,))
     whole = torch.log_softmax(layer(hidden).double(), 1).gather(1, targets[:, None])[:, 0]
-    got = LMHead(Model(layer, layer.out_features)).log_p(hidden, targets)
+    got = head_of(layer).log_p(hidden, targets)
     torch.testing.assert_close(got.double(), whole, atol=1e-4, rtol=1e-6)
 
 
@@ -62,7 +53,7 @@ def test_draws_pass_the_distribution_function_where_it_says(layer: torch.nn.Line
     """Two draws of every row: at the drawn token the function passes u, give or take how float32 rounds logits."""
     hidden, owner = torch.randn(ROWS, 16), torch.arange(ROWS).repeat_interleave(2)
     u = torch.rand(2 * ROWS, dtype=torch.float64)
-    got = LMHead(Model(layer, layer.out_features)).draw(hidden, owner, u, temperature)
+    got = head_of(layer).draw(hidden, owner, u, temperature)
     edges = torch.softmax(layer(hidden).double() / temperature, 1).cumsum(1)[owner]
     after = edges.gather(1, got[:, None])[:, 0]
     before = torch.where(got > 0, edges.gather(1, (got - 1).clamp_min(0)[:, None])[:, 0], 0)
@@ -75,19 +66,15 @@ def test_draws_pass_the_distribution_function_where_it_says(layer: torch.nn.Line
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_likeliest_token(layer: torch.nn.Linear) -> None:
     hidden = torch.randn(ROWS, 16)
-    assert torch.equal(LMHead(Model(layer, layer.out_features)).most_likely(hidden), layer(hidden).argmax(1))
+    assert torch.equal(head_of(layer).most_likely(hidden), layer(hidden).argmax(1))
 
 
 def test_of_equally_likely_tokens_the_first() -> None:
     """Tokens 3 and 700 stand in different pieces, with the same weights, the largest by far."""
     layer = layer_of(1300)
     layer.weight[3] = layer.weight[700] = 100.0
-    assert LMHead(Model(layer, 1300)).most_likely(torch.ones(5, 16)).tolist() == [3] * 5
-
-
-def test_nothing_asked() -> None:
-    lm_head = LMHead(Model(layer_of(31), 31))
-    assert lm_head.log_p(torch.zeros(0, 16), torch.zeros(0, dtype=torch.long)).shape == (0,)
+    assert head_of(layer).most_likely(torch.ones(5, 16)).tolist() == [3] * 5
+    assert head_of(layer).log_p(torch.zeros(0, 16), torch.zeros(0, dtype=torch.long)).shape == (0,)  # nothing asked
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -96,7 +83,7 @@ def test_a_restricted_token_has_its_share_of_the_allowed_mass(temperature: float
     """Of 1,000 evenly spread numbers a token of probability p takes 1000 p, give or take one."""
     torch.manual_seed(3)
     layer = torch.nn.Linear(16, 1300, bias=bias).requires_grad_(False)
-    head, tokens = LMHead(Model(layer, 1300)), torch.tensor([0, 7, 512, 1299])
+    head, tokens = head_of(layer), torch.tensor([0, 7, 512, 1299])
     hidden, n = torch.randn(2, 16), 1000
     u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     owner = torch.arange(2).repeat_interleave(n)

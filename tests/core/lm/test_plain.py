@@ -1,6 +1,7 @@
 """The engine answers what `PlainLM` answers, for every shape of model and every kind of batch."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,12 @@ from tests.support.plain_lm import PlainLM
 from tests.support.plainly import CLOSE, PREFIXES, asked_of, assert_alike, assert_scans_alike, drawn, scanned
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.base import DrawRequest, Insertion, ScoreRequest
+from toolformer_core.lm.hf import prefixes
 from toolformer_core.lm.hf.memory import _available, _below_limit, free_bytes
 from toolformer_core.lm.windowing import score_start, windows_of
 
 FAMILIES = ["gpt2", "gptj", "gpt_neox", "llama", "qwen2", "mistral", "qwen2_mixed"]
 LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
-
-
-def test_a_configuration_that_says_nothing_is_kept() -> None:
-    """MPT's does by default, and any that was saved in training with gradient checkpointing."""
-    lm = tiny_lm()
-    lm.hf_model.model.config.use_cache = False
-    assert_alike(lm, TEXTS[:2])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -57,15 +52,21 @@ def test_batches_change_nothing(family: str, budgets: dict[str, int]) -> None:
     assert_alike(tiny_lm(family, context=256, **budgets), [TEXTS[1], LONG])
 
 
-@pytest.mark.parametrize("family", ["gptj", "mistral"])
-def test_a_model_whose_attention_cannot_be_shared(family: str) -> None:
-    lm = tiny_lm(family)
+def test_draws_of_two_documents_in_one_product_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(prefixes._TOGETHER, "cpu", 2)
+    assert_alike(tiny_lm(), TEXTS[:3])
+
+
+def test_a_model_whose_attention_cannot_be_shared() -> None:
+    lm = tiny_lm("mistral")
     lm.hf_model.shares_prefixes = False
     assert_alike(lm, TEXTS[:3])
 
 
-def test_a_trigger_of_two_tokens() -> None:
+def test_a_trigger_of_two_tokens_and_no_cache_by_the_configuration() -> None:
+    """MPT's says so by default, and any that was saved in training with gradient checkpointing."""
     lm = tiny_lm(merged_trigger=False)
+    lm.hf_model.model.config.use_cache = False
     assert len(lm.hf_model.trigger) == 2
     assert_alike(lm, TEXTS[:2])
 
@@ -79,15 +80,7 @@ def test_without_a_first_token() -> None:
 @settings(max_examples=15)
 @given(st.lists(st.text(min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=4))
 def test_any_texts(texts: list[str]) -> None:
-    lm = tiny_lm("gpt2")
-    plain = PlainLM(lm.hf_model)
-    ours, theirs = scanned(lm, texts), scanned(plain, texts)
-    for text, (positions, log_probs) in theirs.items():
-        assert ours[text][0] == positions
-        assert np.abs(np.subtract(ours[text][1], log_probs)).max(initial=0) < CLOSE
-    requests = asked_of(texts, PREFIXES[:2])
-    for got, wanted in zip(lm.log_probs(requests), plain.log_probs(requests), strict=True):
-        assert np.abs(got - wanted).max(initial=0) < CLOSE
+    assert_alike(tiny_lm("gpt2"), texts, PREFIXES[:2])
 
 
 def test_each_window_holds_the_same_piece_of_the_text_twice() -> None:
@@ -97,8 +90,7 @@ def test_each_window_holds_the_same_piece_of_the_text_twice() -> None:
     head = len(lm.hf_model.head_ids(PROMPT))
     seen = []
     for w in windows:
-        read = lm.hf_model.text(w.ids.tolist())
-        one, other = read.split(lm.hf_model.text(tail))
+        one, other = lm.hf_model.text(w.ids.tolist()).split(lm.hf_model.text(tail))
         assert one.strip() == other.strip()
         assert one.strip() in LONG
         assert head + len(w.ids) + len(lm.hf_model.trigger) + 64 <= 256  # and 64 tokens are left for a call
@@ -146,6 +138,13 @@ def test_no_tensor_of_a_scan_grows_with_vocabulary_times_length() -> None:
         (scan,) = lm.scan(PROMPT, [LONG])
     assert len(scan.positions[0]) > 250
     assert 0 < largest < 20_000 * len(scan.positions[0]) / 4
+
+
+def test_of_the_prompts_heads_only_the_last_is_kept_where_there_is_room_for_none() -> None:
+    lm, other = tiny_lm("gpt2", cache_budget=1), replace(PROMPT, tool="other")
+    for prompt in (PROMPT, other):
+        list(lm.scan(prompt, TEXTS[:1]))
+    assert list(lm.hf_model._heads) == [other.digest]
 
 
 def test_a_scan_gives_its_memory_back_when_the_next_is_asked_for() -> None:
@@ -226,13 +225,10 @@ class TestBudget:
         def draws() -> list[Any]:
             return [*drawn(lm, TEXTS, 1.0).values()]
 
-        for run, error in (
-            (scores, torch.OutOfMemoryError("CUDA out of memory")),
-            (scans, RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")),
-            (draws, MemoryError()),
-        ):
+        full = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")
+        for run, error in ((scores, torch.OutOfMemoryError("")), (scans, full), (draws, MemoryError())):
             wanted = run()
-            before, usual, failed = lm.hf_model.token_budget, lm.hf_model.hidden, []
+            before, usual, failed = lm.hf_model.budget.tokens, lm.hf_model.hidden, []
 
             def hidden(*a: Any, usual: Any = usual, error: Any = error, failed: Any = failed, **k: Any) -> torch.Tensor:
                 if not failed and len(a[0]) > 1:
@@ -246,33 +242,25 @@ class TestBudget:
                 got = run()
             lm.hf_model.hidden = usual  # type: ignore[method-assign]
             assert failed
-            assert lm.hf_model.token_budget == before // 2
+            assert lm.hf_model.budget.tokens == before // 2
             (said,) = caplog.messages
             assert said.startswith("out of memory with a batch of")
             assert f"holds at most {before // 2} tokens" in said
             assert got == (wanted if run is draws else pytest.approx(wanted, abs=CLOSE, nan_ok=True))
 
-    @pytest.mark.parametrize(
-        ("error", "told", "says"),
-        [
-            (torch.OutOfMemoryError("CUDA out of memory"), ModelError, "memory with a single sequence; use a smaller"),
-            (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),  # another one
-        ],
-    )
-    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(
-        self, error: Exception, told: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def hidden(*_: Any, **__: Any) -> torch.Tensor:
-            raise error
-
+    def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lm = tiny_lm("gpt2")
-        monkeypatch.setattr(lm.hf_model, "hidden", hidden)
-        with pytest.raises(told, match=says):
-            lm.log_probs(asked_of(TEXTS))
+        for error, told, says in (
+            (torch.OutOfMemoryError("CUDA"), ModelError, "memory with a single sequence; use a smaller"),
+            (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),  # another one
+        ):
+            monkeypatch.setattr(lm.hf_model, "hidden", lambda *_, error=error, **__: (_ for _ in ()).throw(error))
+            with pytest.raises(told, match=says):
+                lm.log_probs(asked_of(TEXTS))
 
 
 FIRST = " [QA(Since when?) -> 1820]"
-LONGER = " ".join(f"In {1900 + i} there were {i} of them." for i in range(60))
+LONGER = " ".join([LONG, LONG])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])

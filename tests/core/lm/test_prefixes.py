@@ -85,34 +85,21 @@ def without_positions(usual: Any) -> Any:
     return broken
 
 
-BROKEN = {
-    not_masked: "_group",
-    masked_one_too_early: "_group",
-    without_what_it_wrote: "attend",
-    not_scaled: "attend",
-    without_positions: "feed",
-}
+BROKEN = {not_masked: "_group", masked_one_too_early: "_group", without_what_it_wrote: "attend", not_scaled: "attend"}
+BROKEN |= {without_positions: "feed"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
-class TestSharing:
-    @pytest.mark.parametrize("scale", [1.0, 2.0, 8.0])
-    def test_it_does_not_end_where_logits_are_large(self, dtype: torch.dtype, scale: float) -> None:
-        """In bfloat16 log-probabilities differ by 0.09, 0.21 and 0.98 nats here: by a hundredth of the logits."""
-        assert can_share_prefix(embedded(dtype, scale))
+def test_sharing_does_not_end_with_large_logits_random_weights_or_depth(dtype: torch.dtype) -> None:
+    """In bfloat16 log-probabilities of the embedded model differ by 0.09, 0.21 and 0.98 nats here.
 
-    @pytest.mark.parametrize(("seed", "scale"), [(0, 1.0), (1, 3.0), (2, 6.0)])
-    @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
-    def test_it_does_not_end_with_any_random_model(
-        self, family: str, seed: int, scale: float, dtype: torch.dtype
-    ) -> None:
-        assert can_share_prefix(random_model(family, seed, scale, dtype))
-
-    @pytest.mark.parametrize("scale", [1.0, 10.0])
-    @pytest.mark.parametrize("layers", [8, 30])
-    def test_it_does_not_end_with_the_depth(self, layers: int, scale: float, dtype: torch.dtype) -> None:
-        """In bfloat16 the two ways differ by 0.10 at 30 layers; from float32, sharing by 0.34 and copying by 0.32."""
-        assert can_share_prefix(random_model("llama", 1, scale, dtype, layers))
+    At 30 layers the two ways differ by 0.10 of the logits' size; from float32, sharing by 0.34 and copying by 0.32.
+    """
+    models = [embedded(dtype, scale) for scale in (1.0, 2.0, 8.0)]
+    for seed, scale in ((0, 1.0), (1, 3.0), (2, 6.0)):
+        models += [random_model(family, seed, scale, dtype) for family in ("llama", "gpt2", "gpt_neox")]
+    models += [random_model("llama", 1, scale, dtype, layers) for layers in (8, 30) for scale in (1.0, 10.0)]
+    assert [model.name for model in models if not can_share_prefix(model)] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
@@ -136,9 +123,6 @@ class TestWhatIsSaid:
                     scan.draw([DrawRequest(scan.texts[0], 0, 1)], max_tokens=2, temperature=1.0)
         (said,) = caplog.messages
         assert said.startswith("model 'gptj': the calls drawn from a document cannot share its keys and values (")
-        assert said.endswith(
-            "each draw copies them instead, which gives the same results but is slower and takes more memory"
-        )
 
     def test_numbers_that_differ_are_said(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -162,20 +146,12 @@ class TestWhatIsSaid:
     ) -> None:
         lm = tiny_lm()
         (scan,) = lm.scan(PROMPT, TEXTS[:1])
-        asked = [DrawRequest(0, 0, 1)]
-        usual = SharedPrefix.feed
-
-        def full(*_: Any) -> torch.Tensor:
-            raise error
-
-        monkeypatch.setattr(SharedPrefix, "feed", full)
-        with pytest.raises(type(error)):
-            can_share_prefix(lm.hf_model)
-        with pytest.raises(ModelError, match="out of memory with a single sequence"):
-            scan.draw(asked, max_tokens=2, temperature=1.0)
+        with monkeypatch.context() as full:
+            full.setattr(SharedPrefix, "feed", lambda *_: (_ for _ in ()).throw(error))
+            with pytest.raises(ModelError, match="out of memory with a single sequence"):
+                scan.draw([DrawRequest(0, 0, 1)], max_tokens=2, temperature=1.0)
         assert lm.hf_model.shares_prefixes is None
-        monkeypatch.setattr(SharedPrefix, "feed", usual)
-        scan.draw(asked, max_tokens=2, temperature=1.0)  # there is memory again
+        scan.draw([DrawRequest(0, 0, 1)], max_tokens=2, temperature=1.0)  # there is memory again
         assert lm.hf_model.shares_prefixes is True
 
 

@@ -46,20 +46,14 @@ def test_no_repr_holds_a_secret() -> None:
     assert server.credentials.redact("GET /v1?key=sesame by user:sesame") == "GET /v1?*** by ***"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "vllm+http://user:sesame/pw@host/v1#model",  # unescaped: / ends the host
-        "vllm+http://user:12/sesame@host/v1#model",
-        "vllm+http://user:12#sesame@host/v1#model",
-        "vllm+http://user:12?sesame@host/v1#model",
-        "vllm+user:sesame@host#model",
-        "vllm+http://user:sesame@host/v1",
-    ],
-)
-def test_what_cannot_be_read_is_not_repeated(name: str) -> None:
+# unescaped, / ends the host
+_BY_USER = ("sesame/pw@host/v1#model", "12/sesame@host/v1#model", "12#sesame@host/v1#model", "12?sesame@host/v1#model")
+
+
+@pytest.mark.parametrize("rest", [*(f"http://user:{one}" for one in _BY_USER), "u:sesame@h#m", "http://u:sesame@h/v1"])
+def test_what_cannot_be_read_is_not_repeated(rest: str) -> None:
     with pytest.raises(ModelError, match="write vllm\\+http://host:port/v1#model") as caught:
-        ModelRef.of(name)
+        ModelRef.of(f"vllm+{rest}")
     assert "sesame" not in str(caught.value)
     assert "12" not in str(caught.value)
 

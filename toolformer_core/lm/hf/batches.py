@@ -47,7 +47,7 @@ def by_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 def hidden_states(hf_model: HFModel, rows: Sequence[NDArray[np.int64]]) -> Iterator[tuple[list[int], torch.Tensor]]:
     """Yield batches of rows (their indices) with their hidden states (B, T, D); the caller holds the model's lock."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    for batch in by_budget([len(rows[i]) for i in order], hf_model.token_budget):
+    for batch in by_budget([len(rows[i]) for i in order], hf_model.budget.tokens):
         chosen = [order[b] for b in batch]
         ids, mask = pad([rows[i] for i in chosen], hf_model.device)
         position = torch.arange(ids.shape[1], device=hf_model.device).expand(len(chosen), -1)

@@ -1,11 +1,7 @@
 """The transformers backend: any Hugging Face causal LM behind the `LanguageModel` protocol.
 
-A tool's prompt is computed once, and every document shares its keys and values. One pass over a document gives p(" [")
-at every position, and its draws start from that pass's keys and values. A plain text is scored once for all its
-positions (`windowing`). Every shortcut gives the plain computation's numbers; the tests compare.
-
-The keys and values of a scan are kept for its draws as far as the budgets allow; of a long document, those of its first
-windows. For the other windows they are computed again when a draw needs them.
+Every document shares the keys and values of its prompt, and a document's draws start from those of its scan, which are
+kept as far as the budgets allow. Every shortcut gives the plain computation's numbers; the tests compare.
 """
 
 from __future__ import annotations
@@ -21,8 +17,9 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from toolformer_core.lm.base import Draw, DrawRequest, Insertion, Scan, ScoreRequest
-from toolformer_core.lm.hf.batches import KeyValues, by_budget, fork, key_values, one_row, pad
+from toolformer_core.lm.hf.batches import KeyValues, by_budget, key_values, one_row, pad
 from toolformer_core.lm.hf.model import HFModel, fuse_gelu
+from toolformer_core.lm.hf.prefixes import rest_of_trigger
 from toolformer_core.lm.hf.sampling import draw_calls
 from toolformer_core.lm.windowing import ScoreSequence, Window, draw_places, score_requests, windows_at_end, windows_of
 from toolformer_core.records import Prompt
@@ -35,18 +32,9 @@ _Head = tuple[int, KeyValues]  # length of a prompt's head in tokens, and its ke
 class TransformersLM:
     """A causal LM that annotates and scores; see `HFModel` for arguments and errors. `fuse_gelu` changes the model."""
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        name: str,
-        digest: str,
-        token_budget: int | None = None,
-        cache_budget: int | None = None,
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, name: str, digest: str, **budgets: int) -> None:
         fuse_gelu(model)
-        self.hf_model = HFModel(model, tokenizer, name=name, token_budget=token_budget, cache_budget=cache_budget)
+        self.hf_model = HFModel(model, tokenizer, name=name, **budgets)
         self.name, self.digest = name, digest
 
     @property
@@ -55,19 +43,16 @@ class TransformersLM:
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[Scan]:
         """See `LanguageModel.scan`. Texts are batched shortest first; all windows of a text are in the same scan."""
-        return self._scans(prompt, texts)
-
-    def _scans(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[HFScan]:
-        return _scan_windows(self.hf_model, prompt, windows_of(self.hf_model, prompt, texts))
+        return scan_windows(self.hf_model, prompt, windows_of(self.hf_model, prompt, texts))
 
     def call_at_end(
         self, prompt: Prompt, texts: Sequence[str], *, max_tokens: int, name: str = ""
     ) -> list[Draw | None]:
         """Write the most likely call after each text, after the prompt's head alone; None: it does not fit."""
         out: list[Draw | None] = [None] * len(texts)
-        for scan in _scan_windows(self.hf_model, prompt, windows_at_end(self.hf_model, prompt, texts)):
+        for scan in scan_windows(self.hf_model, prompt, windows_at_end(self.hf_model, prompt, texts)):
             requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]
-            draws = scan.draw_tokens(requests, max_tokens=max_tokens, temperature=0.0, many=False, name=name)
+            draws = scan.draw_tokens(requests, max_tokens, 0.0, many=False, name=name)
             for text, (draw, _) in zip(scan.texts, draws, strict=True):
                 out[text] = draw
         return out
@@ -136,15 +121,15 @@ class HFScan:
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
         """See `Scan.draw`. Windows whose keys and values were not kept are computed again if they are drawn from."""
-        options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "name": name, "begin": begin}
-        return [draw for draw, _ in self.draw_tokens(requests, **options)]
+        drawn = self.draw_tokens(requests, max_tokens, temperature, name=name, begin=begin)
+        return [draw for draw, _ in drawn]
 
     def draw_tokens(
         self,
         requests: Sequence[DrawRequest],
-        *,
         max_tokens: int,
         temperature: float,
+        *,
         many: bool = True,
         name: str = "",
         begin: str = "",
@@ -161,16 +146,15 @@ class HFScan:
             number = {row: n for n, row in enumerate(prefixes)}
             some = [i for i, (row, _) in enumerate(places) if row in prefixes]
             at = [(number[row], head_length + before + 1) for row, before in (places[i] for i in some)]
-            seeds, kv = [requests[i].seed for i in some], list(prefixes.values())
-            options: dict[str, Any] = {"many": many, "name": name, "begin": begin}
-            draws = draw_calls(hf_model, kv, head_length, at, seeds, max_tokens, temperature, **options)
+            given = list(prefixes.values()), head_length, at, [requests[i].seed for i in some]
+            draws = draw_calls(hf_model, *given, max_tokens, temperature, many=many, name=name, begin=begin)
             out.update(zip(some, draws, strict=True))
 
         with hf_model.lock, torch.inference_mode():
             if kept:
                 draw(kept)
             windows = [self._rows[row].window for row in dropped]
-            for batch in by_budget([head_length + len(w.ids) for w in windows], hf_model.token_budget):
+            for batch in by_budget([head_length + len(w.ids) for w in windows], hf_model.budget.tokens):
                 _, kv = _run_pass(hf_model, [windows[j] for j in batch], self._head, kv_only=True)
                 draw({dropped[j]: one_row(kv, n) for n, j in enumerate(batch)})
         return [out[i] for i in range(len(requests))]
@@ -189,14 +173,14 @@ class HFScan:
         return draw_places([row.window for row in self._rows], requests)
 
 
-def _scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
+def scan_windows(hf_model: HFModel, prompt: Prompt, windows: Sequence[list[Window]]) -> Iterator[HFScan]:
     head = hf_model.head(prompt)
     with_windows = [i for i, of_text in enumerate(windows) if of_text]
     order = sorted(with_windows, key=lambda i: (len(windows[i]), sum(len(w.ids) for w in windows[i]), i))
     batch: list[int] = []
     for i in order:
         tokens = _padded_size(head, [w for j in (*batch, i) for w in windows[j]])
-        if batch and tokens > _PASSES_PER_SCAN * hf_model.token_budget:
+        if batch and tokens > _PASSES_PER_SCAN * hf_model.budget.tokens:
             yield (scan := _scan_batch(hf_model, head, {j: windows[j] for j in batch}))
             scan.release()
             batch = []
@@ -215,7 +199,7 @@ def _scan_batch(hf_model: HFModel, head: _Head, by_text: dict[int, list[Window]]
     kept_bytes = kept_tokens = 0  # of keys and values that are kept
     with hf_model.lock, torch.inference_mode():
         while (done := len(rows)) < len(windows):  # not one loop over `by_budget`: the budget may shrink meanwhile
-            batch = next(by_budget([len(w.ids) for w in windows[done:]], hf_model.token_budget))
+            batch = next(by_budget([len(w.ids) for w in windows[done:]], hf_model.budget.tokens))
 
             def run(part: Sequence[Window]) -> tuple[Sequence[Window], list[NDArray[np.float32]], KeyValues]:
                 return part, *_run_pass(hf_model, part, head)
@@ -223,9 +207,9 @@ def _scan_batch(hf_model: HFModel, head: _Head, by_text: dict[int, list[Window]]
             for part, log_probs, kv in hf_model.budget.in_parts(windows[done : done + len(batch)], run):
                 size = sum(2 * keys.numel() * keys.element_size() for keys, _ in kv)
                 tokens = _padded_size(head, part)
-                # `_scan_windows` limits the tokens of several texts; one long text would fill the whole cache budget
-                too_many = kept_bytes and kept_tokens + tokens > _PASSES_PER_SCAN * hf_model.token_budget
-                keep = kept_bytes + size <= hf_model.cache_budget and not too_many
+                # `scan_windows` limits the tokens of several texts; one long text would fill the whole cache budget
+                too_many = kept_bytes and kept_tokens + tokens > _PASSES_PER_SCAN * hf_model.budget.tokens
+                keep = kept_bytes + size <= hf_model.budget.cache and not too_many
                 if keep:
                     kept_bytes, kept_tokens = kept_bytes + size, kept_tokens + tokens
                 for n, (window, log_p) in enumerate(zip(part, log_probs, strict=True)):
@@ -252,26 +236,8 @@ def _run_pass(
     states = torch.cat([hidden[b, w.before] for b, w in enumerate(windows)])  # (N, D)
     log_p = hf_model.log_p(states, torch.full((len(states),), hf_model.trigger[0], device=hf_model.device))
     log_probs = np.split(log_p, np.cumsum([len(w.before) for w in windows])[:-1])
-    if len(hf_model.trigger) > 1:
-        _add_rest_of_trigger(hf_model, windows, log_probs, kv, head_length)
+    for b, w in enumerate(windows if len(hf_model.trigger) > 1 else ()):
+        origins = [(0, head_length + int(j) + 1) for j in w.before]
+        for some, token, after in rest_of_trigger(hf_model, [one_row(kv, b)], origins):
+            log_probs[b][some] += hf_model.log_p(after, torch.full((len(after),), token, device=hf_model.device))
     return log_probs, kv
-
-
-def _add_rest_of_trigger(
-    hf_model: HFModel, windows: Sequence[Window], log_probs: list[NDArray[np.float32]], kv: KeyValues, head_length: int
-) -> None:
-    """Add, in place, log p of the other tokens of a " [" of several tokens: one more step each at every position."""
-    for b, w in enumerate(windows):
-        lengths = [head_length + int(j) + 1 for j in w.before]
-        for at in range(0, len(lengths), per := max(1, hf_model.token_budget // max(lengths))):
-            chunk = lengths[at : at + per]
-            forked, mask = fork([one_row(kv, b)], [0] * len(chunk), chunk)
-            position = torch.tensor(chunk, device=hf_model.device)
-            for token, after in zip(hf_model.trigger, hf_model.trigger[1:], strict=False):
-                mask = torch.cat([mask, mask.new_ones(len(chunk), 1)], dim=1)
-                ids = torch.full((len(chunk), 1), token, device=hf_model.device)
-                hidden = hf_model.hidden(ids, mask, position[:, None], forked)[:, -1]
-                log_probs[b][at : at + per] += hf_model.log_p(
-                    hidden, torch.full((len(chunk),), after, device=hf_model.device)
-                )
-                position = position + 1

@@ -1,13 +1,11 @@
 """The output layer, computed in blocks of the vocabulary: log p of given tokens, the most likely token, a draw.
 
-The logits of a batch, (N, V) in float32, are the largest tensor of a language model, and no caller needs all of them.
-Here a block of them is computed, reduced to sums while it is in the processor's cache, and overwritten by the next. A
-draw finds its token by those sums and computes the few logits around it again; one restricted to a few tokens computes
-theirs alone. An output layer that is more than a matrix (an adapter, offloaded weights) is called as it is.
+A block of logits is reduced to sums while it is in the processor's cache; a draw computes the few around its token
+again. An output layer that is more than a matrix (an adapter, offloaded weights) is called as it is.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -26,13 +24,7 @@ class LMHead:
 
     def log_p(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the natural log-probability of one target (N,) after each hidden state (N, D): float32 (N,)."""
-        out = []
-        for first, last in self._chunks(hidden):
-            h = hidden[first:last]
-            top, sums = self._sums(h, 1.0, self.size)
-            logits = self._logits_at(h, targets[first:last, None])[:, 0]
-            out.append(logits - top - sums.sum(1).log().float())
-        return torch.cat(out) if out else hidden.new_zeros(0, dtype=torch.float32)
+        return self._log_p(hidden, lambda h, a, b: self._logits_at(h, targets[a:b, None])[:, 0])
 
     def most_likely(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the most likely token (N,) after each hidden state (N, D); the first of equally likely ones."""
@@ -57,12 +49,15 @@ class LMHead:
 
     def log_p_among(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Return the log-probability that distinct tokens (n,) have together after each hidden state (N, D): (N,)."""
-        out = []
-        for first, last in self._chunks(hidden):
-            h = hidden[first:last]
-            top, sums = self._sums(h, 1.0, self.size)
-            out.append(self._logits_of(h, tokens).logsumexp(1) - top - sums.sum(1).log().float())
-        return torch.cat(out) if out else hidden.new_zeros(0, dtype=torch.float32)
+        return self._log_p(hidden, lambda h, *_: self._logits_of(h, tokens).logsumexp(1))
+
+    def _log_p(self, hidden: torch.Tensor, logit: Callable[[torch.Tensor, int, int], torch.Tensor]) -> torch.Tensor:
+        """Return `logit` of hidden states [a, b) less the logarithm of the sum of all exponentials, float32 (N,)."""
+        out = [hidden.new_zeros(0, dtype=torch.float32)]
+        for a, b in self._chunks(hidden):
+            top, sums = self._sums(hidden[a:b], 1.0, self.size)
+            out.append(logit(hidden[a:b], a, b) - top - sums.sum(1).log().float())
+        return torch.cat(out)
 
     def draw_among(
         self, hidden: torch.Tensor, owner: torch.Tensor, u: torch.Tensor, temperature: float, tokens: torch.Tensor
@@ -105,8 +100,7 @@ class LMHead:
 
     def _blocks(self, hidden: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield the first token of each block and its logits, float32 (N, b); the next block may overwrite them."""
-        layer = self._layer(hidden)
-        if layer is None:
+        if (layer := self._layer(hidden)) is None:
             yield 0, self._all_logits(hidden)
             return
         weight, bias = layer
@@ -126,8 +120,7 @@ class LMHead:
 
     def _logits_at(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Return the float32 logits of some tokens (N, n) after each hidden state (N, D)."""
-        layer = self._layer(hidden)
-        if layer is None:
+        if (layer := self._layer(hidden)) is None:
             return self._all_logits(hidden).gather(1, tokens)
         weight, bias = layer
         logits = torch.bmm(weight[tokens], hidden[:, :, None])[..., 0].float()
@@ -135,8 +128,7 @@ class LMHead:
 
     def _logits_of(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Return the float32 logits of the same tokens (n,) after each hidden state: (N, n)."""
-        layer = self._layer(hidden)
-        if layer is None:
+        if (layer := self._layer(hidden)) is None:
             return self._logits_at(hidden, tokens.expand(len(hidden), -1))
         weight, bias = layer
         logits = torch.mm(hidden, weight[tokens].t()).float()

@@ -1,12 +1,12 @@
-"""Limits how much a pass may hold: budgets derived from free memory, and halved when they prove too large.
+"""Limits how much a pass may hold: budgets derived from free memory, and halved when a pass runs out of memory.
 
-A budget is a guess made before the first pass. If a pass runs out of memory, its batch is split in two, the budget is
-halved for all later passes, and a warning is logged. How a batch is split changes no result.
+Its batch is then split in two, which changes no result.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,8 @@ _GPU_TOKENS = 131_072
 _CPU_CACHE = 1 << 30  # bytes
 _MIN_TOKENS = 64
 _MIN_CACHE = 1 << 20  # bytes
-# what a plain RuntimeError says when memory runs out
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# what an error says when memory runs out
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -73,11 +73,8 @@ class Budget:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         _LOG.warning(
-            "out of memory with a batch of %d sequences: it is split in two, and from now on a batch holds at most %d "
-            "tokens and %d MiB of drawn calls",
-            rows,
-            self.tokens,
-            self.cache >> 20,
+            f"out of memory with a batch of {rows} sequences: it is split in two, and from now on a batch holds at "
+            f"most {self.tokens} tokens and {self.cache >> 20} MiB of drawn calls"
         )
 
 
@@ -90,12 +87,9 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _available(meminfo: Path) -> int | None:
-    try:
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    fields = (line.split() for line in lines if line.startswith("MemAvailable:"))
-    return next((int(words[1]) * 1024 for words in fields), None)
+    text = meminfo.read_text(encoding="ascii") if meminfo.is_file() else ""
+    found = re.search(r"^MemAvailable: +(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def _below_limit(group: Path) -> int | None:

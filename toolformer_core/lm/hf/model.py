@@ -18,17 +18,16 @@ from toolformer_core.lm.hf.head import LMHead
 from toolformer_core.lm.hf.memory import Budget
 from toolformer_core.lm.hf.probe import PROBED, check_passes, embedding_rows
 from toolformer_core.lm.prompt_tokenizer import PromptTokenizer
-from toolformer_core.lm.tokens import check_embedded, drop_unembedded_tokens, ordinary_tokens, start_token
+from toolformer_core.lm.tokens import drop_unembedded_tokens, ordinary_tokens, start_token
 from toolformer_core.records import Prompt
 
 
 class HFModel(PromptTokenizer):
-    """A model on its device, in evaluation mode, with its tokenizer and budgets.
+    """A model on its device, in evaluation mode, with its tokenizer and budgets, by default chosen by free memory.
 
-    Budgets that are None are chosen by free memory: `token_budget` is the tokens that a batch may hold, padding
-    included, `cache_budget` the bytes of keys and values that the draws of one round may hold. A ModelError if the
-    tokenizer is not a fast one, cannot write " [" or does not belong to the model, if the model does not say how long
-    its context is, or as of `check_passes`.
+    `token_budget` is the tokens that a batch may hold, padding included, `cache_budget` the bytes of keys and values
+    that the draws of one round may hold. A ModelError if the tokenizer is not a fast one, cannot write " [" or does not
+    belong to the model, if the model does not say how long its context is, or as of `check_passes`.
     """
 
     def __init__(
@@ -37,28 +36,18 @@ class HFModel(PromptTokenizer):
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"model {name!r} has no fast tokenizer, but positions need its character offsets")
         self.model = model
-        self.name = name
         self.shares_prefixes: bool | None = None  # whether draws use `SharedPrefix`; decided at the first draw
         self.tokens = 0  # processed so far, padding included
         rows = embedding_rows(model)
         probed = torch.tensor(ordinary_tokens(tokenizer, rows, PROBED), device=self.device)
         check_passes(model, self.hidden, probed, name)
         bos = start_token(tokenizer, model.config)
-        check_embedded([] if bos is None else [bos], tokenizer, rows, name)
-        tokenizer = drop_unembedded_tokens(tokenizer, rows, name)
+        tokenizer = drop_unembedded_tokens(tokenizer, rows, name, bos)
         self.budget = Budget.for_model(model, self.device, token_budget, cache_budget)
         self.lm_head = LMHead(model)
         super().__init__(tokenizer, name=name, bos=bos, context_lengths=_context_lengths(model))
         self._heads: dict[str, tuple[int, KeyValues]] = {}
         self.lock = threading.RLock()  # one forward pass at a time: two would compete for the same cores
-
-    @property
-    def token_budget(self) -> int:
-        return self.budget.tokens
-
-    @property
-    def cache_budget(self) -> int:
-        return self.budget.cache
 
     @property
     def device(self) -> torch.device:
@@ -72,16 +61,9 @@ class HFModel(PromptTokenizer):
     ) -> torch.Tensor:
         """Return the last hidden states (B, T, D) of tokens (B, T) at positions (B, T), with mask (B, past + T)."""
         self.tokens += ids.numel()
-        out = self.model.base_model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=position,
-            past_key_values=cache,
-            use_cache=cache is not None,
-            **options,
-        )
-        # a model spread over devices ends on a different one
-        return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]
+        given = {"input_ids": ids, "attention_mask": mask, "position_ids": position, "past_key_values": cache}
+        out = self.model.base_model(**given, use_cache=cache is not None, **options)
+        return out.last_hidden_state.to(ids.device)  # type: ignore[no-any-return]  # spread, it ends on another device
 
     def read(self, ids: torch.Tensor, cache: DynamicCache | None = None) -> torch.Tensor:
         position = torch.arange(len(ids), device=ids.device)[None]
@@ -95,10 +77,7 @@ class HFModel(PromptTokenizer):
         return self.lm_head.log_p(hidden, targets).cpu().numpy()
 
     def head(self, prompt: Prompt) -> tuple[int, KeyValues]:
-        """Return the prompt head's length and its keys and values per layer (1, H, P, D), computed once per prompt.
-
-        Heads that were not used for longest are dropped when all of them take more than the cache budget.
-        """
+        """Return the prompt head's length, and its keys and values per layer (1, H, P, D); kept within the budget."""
         with self.lock:
             if prompt.digest not in self._heads:
                 ids = self.head_ids(prompt)
@@ -107,7 +86,7 @@ class HFModel(PromptTokenizer):
                     self.read(torch.tensor(ids, device=self.device), cache)
                 self._heads[prompt.digest] = (len(ids), key_values(cache))
             self._heads[prompt.digest] = head = self._heads.pop(prompt.digest)  # the last in use
-            while len(self._heads) > 1 and sum(_bytes(kv) for _, kv in self._heads.values()) > self.cache_budget:
+            while len(self._heads) > 1 and sum(_bytes(kv) for _, kv in self._heads.values()) > self.budget.cache:
                 del self._heads[next(iter(self._heads))]
             return head
 
@@ -128,9 +107,8 @@ def _context_lengths(model: Any) -> list[int]:
         lengths = [getattr(config, name, None) for name in names]
         return [n for n in lengths if isinstance(n, int) and 0 < n < 10**7]
 
-    return stated("max_position_embeddings", "n_positions", "n_ctx") or stated(
-        "max_seq_len", "seq_length"
-    )  # MPT, BLOOM
+    mpt_or_bloom = stated("max_seq_len", "seq_length")
+    return stated("max_position_embeddings", "n_positions", "n_ctx") or mpt_or_bloom
 
 
 def _bytes(kv: KeyValues) -> int:

@@ -1,10 +1,8 @@
 """Continues many short rows from few long prefixes: with the prefixes shared, or with a copy for every row.
 
-A scan leaves the keys and values of all tokens of a prompt and a document, the prefix. Drawing m calls at k positions
-gives k m rows that share it up to their own position. `SharedPrefix` stores only the tokens that a row adds, and a step
-reads the prefix once per document, as one matrix product for all its rows. It plugs into Hugging Face's attention
-interface (importing this module registers it by name); `prefix_trial` detects models that need more than masking, and
-`CopiedPrefix` serves them.
+A prefix is the keys and values of a prompt and a document. `SharedPrefix` stores only the tokens that a row adds, and a
+step reads the prefix once, as one matrix product for all its rows. It plugs into Hugging Face's attention interface
+(importing this module registers it by name); `CopiedPrefix` serves models that need more than masking (`prefix_trial`).
 
 Axes of tensors: R rows, Hq heads of queries, H heads of keys and values (Hq / H queries share one), T tokens of a
 prefix, S tokens that rows have added, D numbers a head (hidden states: numbers a token), n rows of a group.
@@ -12,7 +10,8 @@ prefix, S tokens that rows have added, D numbers a head (hidden states: numbers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -28,10 +27,9 @@ _TOGETHER = {"cpu": 1, "cuda": 64}
 
 
 class CopiedPrefix:
-    """Rows that each continue a copy of their prefix: for models whose attention cannot share one.
+    """Rows that each continue a copy of their prefix and may add `capacity` tokens.
 
-    An origin is (index of a row's prefix, how many of the prefix's tokens it continues); a row may add `capacity`
-    tokens.
+    An origin is (index of a row's prefix, how many of the prefix's tokens it continues).
     """
 
     def __init__(
@@ -234,10 +232,9 @@ class SharedPrefix:
         scaling: float,
         window: int | None,
     ) -> torch.Tensor:
-        """Compute the attention of one new token per row over its prefix and the tokens the row has added.
+        """Return the attention (R, Hq, D) of a new token per row, `query`, over its prefix and what the row has added.
 
-        `query` is (R, Hq, D), as the result; keys and values are those of the added tokens, (R, H, S, D). A query sees
-        `window` tokens back, itself included; None: all.
+        Keys and values are those of the added tokens, (R, H, S, D). A query sees `window` tokens back, itself included.
         """
         rows, q_heads, width = query.shape
         heads, added = keys.shape[1], keys.shape[2]
@@ -278,6 +275,18 @@ class SharedPrefix:
 
 
 Continuation = CopiedPrefix | SharedPrefix
+
+
+def rest_of_trigger(
+    hf_model: HFModel, prefixes: Sequence[KeyValues], origins: Sequence[tuple[int, int]]
+) -> Iterator[tuple[slice, int, torch.Tensor]]:
+    """Yield, for some origins at a time, each token of " [" but the first, and the hidden states (n, D) before it."""
+    per = max(1, hf_model.budget.tokens // max((n for _, n in origins), default=1))
+    for at in range(0, len(origins), per):
+        rows = CopiedPrefix(hf_model, prefixes, origins[at : at + per], len(hf_model.trigger))
+        for token, following in pairwise(hf_model.trigger):
+            fed = torch.full((len(rows.origins),), token, device=hf_model.device)
+            yield slice(at, at + per), following, rows.feed(fed)
 
 
 def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:

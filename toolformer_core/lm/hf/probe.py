@@ -1,8 +1,7 @@
-"""Checks that a model can be used at all, before anything is measured with it.
+"""Checks that a model can be used at all, by four passes over a few tokens, because configurations do not tell.
 
-Its weights must be finite; it must read from left to right; a pass must keep keys and values in every layer; the output
-layer alone must produce its logits; and it must be able to continue rows of unequal length. The last four are tested by
-four passes over a few tokens, because configurations do not tell.
+It must read from left to right, keep keys and values in every layer, compute its logits in the output layer alone, and
+be able to continue rows of unequal length; its weights must be finite.
 """
 
 from collections.abc import Callable
@@ -48,7 +47,12 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.
     cache = DynamicCache()
     with torch.inference_mode():
         plain = model(input_ids=ids, use_cache=False).logits.to(ids.device).float()  # (2, T, V)
-        _check_order(model, plain, name)
+        if not agree(plain[1, :1], plain[0, :1], model.dtype):  # both rows begin with the same token
+            raise ModelError(
+                f"model {name!r} reads in both directions, as an encoder does: later tokens change the logits of "
+                f"earlier ones (by {difference(plain[1, :1], plain[0, :1]):.2g} of their size); a causal LM is needed, "
+                "or is_decoder: true in the config.json of a model that was trained as a decoder"
+            )
         cached = _logits(model, _run_with_cache(model, hidden, ids, cache, name))
         uncached = _logits(model, hidden(ids, None, _positions(ids), None))  # the same pass as for `plain`
     change = difference(uncached, plain)
@@ -62,18 +66,6 @@ def check_passes(model: Any, hidden: Callable[..., torch.Tensor], tokens: torch.
     if not agree(cached, plain, model.dtype):
         raise _no_cache(model, name, f"with a cache its logits differ by {difference(cached, plain):.2g} of their size")
     _check_positions(model, hidden, ids, key_values(cache), plain, name)
-
-
-def _check_order(model: Any, logits: torch.Tensor, name: str) -> None:
-    """Check that two rows that start with the same token agree on what follows it, whatever comes later in the row."""
-    if not agree(logits[1, :1], logits[0, :1], model.dtype):
-        measured = difference(logits[1, :1], logits[0, :1])
-        unset = getattr(model.config, "is_decoder", None) is False
-        raise ModelError(
-            f"model {name!r} reads in both directions, as an encoder does: later tokens change the logits of earlier "
-            f"ones (by {measured:.2g} of their size); a causal LM is needed"
-            + (", or is_decoder: true in the config.json of a model that was trained as a decoder" if unset else "")
-        )
 
 
 def _run_with_cache(

@@ -2,12 +2,10 @@
 
 Draws at the same position share a row as long as their texts are equal, and split when they differ. A draw's randomness
 comes from its seed and the step only (`uniform` into an inverse CDF); step 0 is the first token that is drawn, also
-after tokens that were given, and is then restricted to a few allowed ones (`prompt_tokenizer.Beginning`). So the same
-seed at the same place gives the same draw, whatever else is in the batch.
+after given ones (`prompt_tokenizer.Beginning`). So a seed gives the same draw, whatever else is in the batch.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -51,11 +49,8 @@ def draw_calls(
     def run(chunk: Sequence[int]) -> list[tuple[int, tuple[Draw, list[int]]]]:
         at = [places[i] for i in chunk]
         capacity = max(max_tokens, len(beginning.given)) + len(hf_model.trigger)
-        rows: Continuation = (
-            SharedPrefix(hf_model, prefixes, at, capacity, common)
-            if shared
-            else CopiedPrefix(hf_model, prefixes, at, capacity)
-        )
+        given = (hf_model, prefixes, at, capacity)
+        rows = SharedPrefix(*given, common) if shared else CopiedPrefix(*given)
         drawing = _Drawing(hf_model, rows, at, [seeds[i] for i in chunk], temperature, name, beginning)
         return list(zip(chunk, drawing.run(max_tokens), strict=True))
 
@@ -110,7 +105,6 @@ class _Drawing:
         if len(self.allowed):
             log_p_given += hf_model.lm_head.log_p_among(self.hidden, self.allowed).cpu().numpy()
             self.log_p_begin = [float(log_p_given[row]) for row in self.row_of]
-        self.closing = _closing_ids(hf_model.tokenizer)
         self.named: set[int] = set()  # draws that begin as calls of the tool
 
     def _next_tokens(self, step: int, active: list[int]) -> list[int]:
@@ -136,7 +130,7 @@ class _Drawing:
                     continue
                 ids = written[draw]
                 ids.append(token)
-                text = self.hf_model.text(ids) if token in self.closing else ""
+                text = self.hf_model.text(ids) if token in self.hf_model.closing_ids else ""
                 if (close := find_close(text)) is not None:
                     closed[draw] = text[:close]
                 elif len(ids) < allowed[draw] and self._can_be_call(draw, ids):
@@ -152,12 +146,11 @@ class _Drawing:
 
     def _can_be_call(self, draw: int, ids: list[int]) -> bool:
         """Return whether a draw can become a call of the tool; once its name is complete this is not checked again."""
-        if self.name and draw not in self.named:
-            begun = begun_name(self.hf_model, ids)
-            if begun == self.name:
-                self.named.add(draw)
-            return begun in ("", self.name)
-        return True
+        if not self.name or draw in self.named:
+            return True
+        if (begun := begun_name(self.hf_model, ids)) == self.name:
+            self.named.add(draw)
+        return begun in ("", self.name)
 
     def _feed(self, rows: list[tuple[int, int]]) -> None:
         """Continue with (row, token) pairs, sorted by row: finished rows are dropped, rows that split are repeated."""
@@ -170,12 +163,3 @@ class _Drawing:
 def begun_name(hf_model: HFModel, ids: list[int]) -> str | None:
     """Return the name with which the tokens drawn so far begin; see `syntax.name_begun`."""
     return name_begun(hf_model.text(ids).rstrip("\ufffd"))  # the last token may hold a character's first bytes only
-
-
-def _closing_ids(tokenizer: Any) -> frozenset[int]:
-    """Return the tokens whose text holds a "]", since a call can only close after one of them; cached."""
-    if not hasattr(tokenizer, "_toolformer_closing_ids"):
-        ids = frozenset(i for i in range(len(tokenizer)) if "]" in tokenizer.decode([i]))
-        tokenizer._toolformer_closing_ids = ids
-    closing: frozenset[int] = tokenizer._toolformer_closing_ids
-    return closing

@@ -4,14 +4,9 @@
     draw     one request a draw, with its own seed
     score    one request a sequence: the log-probability of each of its tokens, which the server always reports
 
-The sequences, windows and positions are those of the model if it were loaded here (`windowing`); the numbers are the
-server's, in its precision, and with what its batches do to them.
-
-p(" [") is seen where " [" is among the N tokens, or where it stands in the text itself. Elsewhere it is less likely
-than the N-th of them: that is the position's bound. Where " [" is several tokens, a further request for each seen
-position gives the rest. Draws after a given beginning (see `Scan.draw`) take one further request a position, for the
-log-probabilities of the given tokens and of the allowed ones that are among the N most likely; the first token is drawn
-here among those, the rest by the server. Before any result is given away the probe is repeated (`identity`).
+p(" [") is seen where " [" is among the N tokens, or in the text itself; elsewhere the N-th of them is its bound. A " ["
+of several tokens, and draws after a given beginning, take one further request a position; of those draws the first
+token is drawn here among the allowed ones that are told. Before any result is given away the probe is repeated.
 """
 
 from __future__ import annotations
@@ -125,9 +120,6 @@ class RemoteLM:
             )
 
     def _score(self, sequences: list[ScoreSequence]) -> list[tuple[int, NDArray[np.float32]]]:
-        if not sequences:
-            return []
-
         def read(sequence: ScoreSequence) -> NDArray[np.float32]:
             ids = sequence.ids.tolist()
             self.count(len(ids))
@@ -253,10 +245,11 @@ def describe_remote(model: str | ModelRef, credentials: Credentials | None = Non
 def load_remote_model(
     model: str | ModelRef, *, served: RemoteModel | None = None, credentials: Credentials | None = None
 ) -> RemoteLM:
-    """Return a model that lives behind a server, for annotation; no weights are read or downloaded.
+    """Return a model that lives behind a server, which is to serve `served` (default: what it serves now), for
+    annotation.
 
-    The server is to serve `served`, None: what it serves now. Credentials are by default those in the name; the model's
-    name never holds them. A ModelError as of `describe`, or if the server serves a different model.
+    Credentials are by default those in the name; the model's name never holds them. A ModelError as of `describe`, or
+    if the server serves a different model.
     """
     named = ModelRef.of(model)
     found = served or describe_remote(named, credentials)

@@ -1,9 +1,8 @@
 """Which model a server serves: what the server says of it, and what a fixed text shows.
 
 A name may stay while its model changes, so the server also computes the log-probabilities of a fixed text, the probe.
-Its numbers depend on rounding and on what else is in the batch. So two probes are those of one model if they differ by
-less than `TOLERANCE` nats per token on average, and the digest is that of the first probe: who knows an earlier one
-passes it to `recognised`.
+Two probes are those of one model if they differ by less than `TOLERANCE` nats per token on average, and the digest is
+that of the first probe: who knows an earlier one passes it to `recognised`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from toolformer_core.records import digest_of
 
 MOST_LOGPROBS = 1_000  # of a place, however many a server allows: a response has as many entries per token
 TOLERANCE = 0.05  # nats per token, mean over the probe
-_USUAL_LOGPROBS = 20  # vLLM's default
 _DECIMALS = 2  # of a log-probability in the digest
 _SPACES = " \n▁ĠĊ"
 _OTHER_SPELLINGS = 0.1  # share of the probe's tokens that a server may write otherwise
@@ -56,9 +54,8 @@ class RemoteModel:
         return digest_of("remote", self.name, self.root, str(self.context), *rounded)
 
     def is_model(self, other: RemoteModel) -> bool:
-        names = (self.name, self.root, self.context, self.tokenizer_digest)
-        same_names = names == (other.name, other.root, other.context, other.tokenizer_digest)
-        return same_names and difference(self.probe, other.probe) < TOLERANCE
+        mine, theirs = ((one.name, one.root, one.context, one.tokenizer_digest) for one in (self, other))
+        return mine == theirs and difference(self.probe, other.probe) < TOLERANCE
 
     def recognised(self, known: Iterable[RemoteModel]) -> RemoteModel:
         """Return this description with the probe of the first of some known models that is this one."""
@@ -74,9 +71,7 @@ class RemoteModel:
 
 def difference(probe: Sequence[float], other: Sequence[float]) -> float:
     """Return the mean absolute difference of two probes, in nats per token; infinite if their lengths differ."""
-    if len(probe) != len(other):
-        return float("inf")
-    return float(np.abs(np.subtract(probe, other)).mean())
+    return float(np.abs(np.subtract(probe, other)).mean()) if len(probe) == len(other) else float("inf")
 
 
 def tokenizer_for(loaded: LoadedTokenizer, model: str, context: int) -> PromptTokenizer:
@@ -100,16 +95,8 @@ def describe(server: VllmServer, model: ModelRef) -> RemoteModel:
     coded = tokenizer_for(loaded, model.name, context)
     probe = probe_of(server, coded)
     _check_spelling(server, coded, model.here.name)
-    most = min(MOST_LOGPROBS, len(loaded.tokenizer))
-    return RemoteModel(
-        name=server.model,
-        root=root,
-        context=context,
-        logprobs=_most_logprobs(server, probe_ids(coded)[:2], most),
-        tokenizer=model.here.name,
-        tokenizer_digest=loaded.digest,
-        probe=probe,
-    )
+    logprobs = _most_logprobs(server, probe_ids(coded)[:2], min(MOST_LOGPROBS, len(loaded.tokenizer)))
+    return RemoteModel(server.model, root, context, logprobs, model.here.name, loaded.digest, probe)
 
 
 def probe_ids(model: PromptTokenizer) -> list[int]:
@@ -150,10 +137,7 @@ def _most_logprobs(server: VllmServer, prompt: list[int], most: int) -> int:
         except ServerRefusalError:
             return False
 
-    for likely in (most, _USUAL_LOGPROBS):
-        if likely <= most and allows(likely) and (likely == most or not allows(likely + 1)):
-            return likely
-    allowed = bisect_left(range(1, most), True, key=lambda n: not allows(n))
+    allowed = bisect_left(range(1, most + 1), True, key=lambda n: not allows(n))
     if not allowed:
         raise ModelError(
             f"{server.url} tells the log-probabilities of a prompt's own tokens alone, and a scan needs those of "
