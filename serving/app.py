@@ -4,13 +4,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from serving.chat import chat_prompt, turns_of
@@ -26,6 +25,7 @@ from serving.schemas import ChatRequest, CompletionRequest, check_supported, dec
 from serving.settings import ServerSettings
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
+_PAGE = Path(__file__).with_name("page") / "index.html"
 _CSP = (
     "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -118,12 +118,7 @@ def _add_probes(app: FastAPI, engine_thread: EngineThread, router: Router | None
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         safely = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-        return HTMLResponse(_page(), headers={"content-security-policy": _CSP, **safely})
-
-
-@lru_cache(maxsize=1)
-def _page() -> str:
-    return (resources.files("serving") / "page" / "index.html").read_text(encoding="utf-8")
+        return FileResponse(_PAGE, headers={"content-security-policy": _CSP, **safely})
 
 
 def _add_models(app: FastAPI, engine_thread: EngineThread, name: str, router: Router | None) -> None:

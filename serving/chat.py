@@ -17,8 +17,6 @@ _STOPS = ("\nUser:", "\nAssistant:")
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """The text that the model continues."""
-
     text: str
     stops: tuple[str, ...] = ()  # strings that start the next turn
     leading_space: bool = False  # the first space of the continuation belongs to the dialogue format, not to the answer
@@ -42,7 +40,6 @@ def turn_of(message: Message, where: str) -> dict[str, str]:
 
 
 def text_of(message: Message, where: str) -> str:
-    """Return a message's text; `where` is what errors call the message."""
     content, param = message.content, f"{where}.content"
     if content is None:
         if message.role != "assistant":

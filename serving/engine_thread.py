@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from serving.errors import queue_full, unavailable
+from serving.errors import RequestError, unavailable
 from serving.metrics import Metrics
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, GenerationSettings
@@ -58,12 +58,7 @@ class EngineThread:
     """
 
     def __init__(
-        self,
-        load: Callable[[], Toolformer],
-        *,
-        max_rows: int,
-        queue: int,
-        on_failed: Callable[[], None] = lambda: None,
+        self, load: Callable[[], Toolformer], *, max_rows: int, queue: int, on_failed: Callable[[], None] = lambda: None
     ) -> None:
         self.places = max_rows + queue
         self.taken = 0
@@ -108,7 +103,6 @@ class EngineThread:
         return self._ready()[0]
 
     def start(self) -> None:
-        """Start loading the model."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -146,7 +140,8 @@ class EngineThread:
         """
         _, engine = self._ready()
         if self.taken + len(prompts) > self.places:
-            raise queue_full(self.places)
+            message = f"all {self.places} places of this server (rows and queue) are taken; try again in 1 s"
+            raise RequestError(429, message, kind="rate_limit_error", code="queue_full", retry_after_s=1)
         pending = PendingRequest(len(prompts))
         self.taken += len(prompts)
         work = asyncio.ensure_future(asyncio.to_thread(self._submit_all, engine, pending, prompts, settings))

@@ -34,7 +34,6 @@ class ListeningServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """The server's address."""
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -52,19 +52,16 @@ class Metrics:
         self._tools = frozenset(names)
 
     def finished(self, generation: Generation) -> None:
-        """Count a sequence."""
         self._finished.labels(generation.finish).inc()
         self._tokens.labels("prompt").inc(generation.prompt_tokens)
         self._tokens.labels("text").inc(generation.new_tokens)
         self._tokens.labels("call").inc(generation.call_tokens)
 
     def called(self, call: ToolCall) -> None:
-        """Count a call."""
         tool = call.tool if call.tool in self._tools else "unknown"
         outcome = "ok" if call.failure is None else call.failure if _REASON.fullmatch(call.failure) else "other"
         self._calls.labels(tool, outcome).inc()
         self._call_seconds.labels(tool).observe(call.seconds)
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

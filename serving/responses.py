@@ -34,8 +34,6 @@ class Planned:
 
 
 class ActiveResponse:
-    """A response in progress."""
-
     def __init__(
         self, engine_thread: EngineThread, pending: PendingRequest, response_writer: ResponseWriter, since: float
     ) -> None:
@@ -86,7 +84,6 @@ class ActiveResponse:
         yield b"".join(map(sse, response_writer.end())) + DONE
 
     def close(self) -> None:
-        """Release the pending request."""
         self._engine_thread.release(self._pending)
 
 

@@ -85,16 +85,12 @@ class _Common(BaseModel):
 
 
 class CompletionRequest(_Common):
-    """`POST /v1/completions`."""
-
     prompt: Any
     echo: bool | None = None
     best_of: Any = None
 
 
 class ChatRequest(_Common):
-    """`POST /v1/chat/completions`."""
-
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
 

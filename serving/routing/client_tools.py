@@ -112,7 +112,6 @@ def _described(client: ClientTool, schema: Mapping[str, Any]) -> str:
 
 
 def name_in_calls(function: str) -> str:
-    """Return the name by which the model calls a function."""
     name = "".join(c if c.isalnum() else "_" for c in function)
     return f"_{name}" if name[:1].isdigit() else name
 

@@ -40,8 +40,6 @@ _MAX_TRIES = 8  # tools whose call is written for one request
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """What is to be decided."""
-
     query: str  # the last user turn, in one line; "" if there is none
     context: str  # what tools may know besides: the date (ISO)
     choice: Choice  # what the client says of it; not `none`
@@ -65,8 +63,6 @@ class Route:
 
 
 class Router:
-    """Chooses tools for the chats of one server."""
-
     def __init__(self, settings: RouterSettings, server: EngineThread) -> None:
         self.settings = settings
         self._server = server
@@ -90,7 +86,6 @@ class Router:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The router, for clients."""
         w = self.settings.weights
         weights = {"gamma": w.gamma, "lambda": w.smoothing, "threshold": w.threshold}
         return {"name": "gear", "model": self.settings.model or None, **weights}

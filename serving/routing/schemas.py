@@ -13,8 +13,6 @@ _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class FunctionDefinition(BaseModel):
-    """A function of the client's."""
-
     model_config = _STRICT
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
@@ -27,8 +25,6 @@ class FunctionDefinition(BaseModel):
 
 
 class FunctionTool(BaseModel):
-    """A tool of the client's, which the client runs."""
-
     model_config = _STRICT
 
     type: Literal["function"]

@@ -118,8 +118,7 @@ class Selection:
 def select_items(items: Iterable[Item], *, seed: int, limit: int | None = None, held_out: int = 0) -> Selection:
     """Choose items, whose ids differ, in the order of the digest of seed and id.
 
-    The first are used (None: all), so that a larger sample begins with the smaller one; the last are held out, never
-    used, and may be shown as examples. Fewer are held out if the benchmark would have no item left to ask.
+    The first `limit` are used, the last `held_out` never (they may be examples): of n items no more than n - 1.
     """
     ordered = sorted(items, key=lambda item: digest_of("selection", str(seed), item.item_id))
     end = len(ordered) - min(held_out, max(0, len(ordered) - 1))

@@ -51,7 +51,6 @@ class GroundingSettings:
             raise UsageError(f"call_top_p must lie in (0, 1], got {self.call_top_p}")
 
     def prompt_for(self, query: str) -> str:
-        """Return the prompt of the preliminary answer to a query."""
         return self.answer_prompt.replace(_QUERY, query)
 
 

@@ -33,8 +33,6 @@ class Demonstrations:
 
 @dataclass(frozen=True, slots=True)
 class LibraryTool:
-    """A tool that can be chosen."""
-
     tool: Tool
     demonstrations: Demonstrations
     mock_response: str = ""  # a stored example of its responses

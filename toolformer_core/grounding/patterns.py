@@ -31,8 +31,6 @@ TIMEOUT_S = 10.0  # for one text
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One kind of word token."""
-
     name: str
     expression: str  # regular, of the package `regex`, with Unicode properties; every match counts once
     prior: float  # P_j, how likely a token of a text has this pattern, in (0, 1]

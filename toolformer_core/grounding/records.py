@@ -68,8 +68,6 @@ def best_of(scores: Sequence[tuple[Key, float]], threshold: float | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query Q."""
-
     text: str
     context: str = ""  # what a tool may know besides, e.g. the date for the calendar (ISO)
 
@@ -115,7 +113,6 @@ class Grounding:
     pattern_weights: tuple[float, ...]  # log(1 / P_j)
 
     def pattern(self, score: ToolScore, smoothing: float) -> float:
-        """Return P of one of the scores."""
         return pattern_similarity(self.counts, score.counts, self.pattern_weights, smoothing)
 
     def totals(self, weights: Weights) -> list[tuple[str, float]]:

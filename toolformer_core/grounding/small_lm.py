@@ -25,8 +25,6 @@ _ROWS = 64  # answers that are written at a time
 
 
 class HFSmallLM:
-    """A transformers model as the small LM."""
-
     def __init__(self, lm: TransformersLM) -> None:
         self.lm = lm
 

@@ -5,8 +5,7 @@
 | WebQS     | JSON of Stanford              | utterance                      | targetValue: (list (description ...)) |
 |           | other JSON, the hub           | qText, question                | answers, answer                       |
 | NQ        | NQ-open's JSON lines, the hub | question                       | answer                                |
-| TriviaQA  | JSON (`Data`), the hub        | Question                       | Answer: Value, Aliases and the        |
-|           |                               |                                | normalised and human ones             |
+| TriviaQA  | JSON (`Data`), the hub        | Question                       | Answer: Value, Aliases, normalised    |
 | these     | DPR's TSV, without a header   | first column                   | second column: a list                 |
 | MLQA      | JSON in SQuAD's form, the hub | question, context              | answers                               |
 | Tatoeba   | a line in each of two files   | the one of the first file      | the one of the second                 |
@@ -20,8 +19,7 @@
 | any       | JSON lines, see `jsonl_item`  | prompt, or query               | answers, a list or one text           |
 
 A word problem whose answer is not one number (ASDiv's ratios, names, clock times and pairs) is rejected as
-`not_one_number`, because the paper's rule needs one. Texts stay as published. A reader gets the task's name, the row
-and the file's name, and raises `BadRowError`.
+`not_one_number`, because the paper's rule needs one. Texts stay as published.
 """
 
 import ast
