@@ -1,7 +1,4 @@
-"""Prometheus metrics: requests, tokens, rows and queue, calls by tool and outcome, latencies.
-
-Labels come from closed sets only: text written by a model or a client never becomes a label.
-"""
+"""Prometheus metrics. Labels come from closed sets: text written by a model or a client never becomes a label."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,8 +1,4 @@
-"""Sends one response to a client, complete or as server-sent events.
-
-Whatever ends a response (its last event, a client that disconnects or stops reading, the server's shutdown) releases
-its pending request.
-"""
+"""Sends one response to a client, complete or as server-sent events; whatever ends it releases its pending request."""
 
 import asyncio
 import contextlib

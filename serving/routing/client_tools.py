@@ -1,9 +1,7 @@
 """A client's function tool: what the router ranks, and how the text of a call becomes arguments that fit its schema.
 
-name in calls   the function's, with "_" for "-", since a call's name is an identifier
-description     what S(Q, d) is measured with: the function's, or its name in words where it has none
-input           the one argument as it is, `name=value, name=value`, or a JSON object
-mock response   `x-mock-response` of the function or of its parameters; without one the pattern score is 0
+A call's input is the one argument as it is, `name=value, name=value`, or a JSON object. The mock response is
+`x-mock-response` of the function or of its parameters; without one the pattern score is 0.
 """
 
 import json

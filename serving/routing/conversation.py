@@ -1,14 +1,14 @@
 """Messages in which a client's tools were called, as turns of text that any model reads.
 
-A call and its result become text as in Toolformer's training, e(c, r), where the assistant said it:
+A call and its result become text as in Toolformer's training, e(c, r), where the assistant said it, so that no chat
+template has to know tools, and a model that has learnt to call reads its own form:
 
     user       How warm is it in Paris?             User: How warm is it in Paris?
     assistant  tool_calls: weather("Paris")         Assistant: [weather(Paris) -> 18 degrees] It is 18 degrees.
     tool       18 degrees
     assistant  It is 18 degrees.
 
-So no chat template has to know tools, and a model that has learnt to call reads its own form. Results that end the
-conversation open the answer. As OpenAI demands, every call has one result, before anything else is said.
+Results that end the conversation open the answer. Every call has one result, before anything else is said.
 """
 
 import json

@@ -1,7 +1,6 @@
 """What the router asks of a model and its tools, all of it through the thread that drives the model.
 
-Texts are sequences of the engine like those of any request; embeddings are one short pass between two rounds. So
-nothing blocks the event loop, and no thread competes with the engine for the model's lock.
+So nothing blocks the event loop, and no thread competes with the engine for the model's lock.
 """
 
 import asyncio
@@ -137,9 +136,6 @@ class Embedder:
         self._capacity = capacity
         self._rows: OrderedDict[str, NDArray[np.float32]] = OrderedDict()  # by digest of encoder and text
         self._one_at_a_time = asyncio.Lock()  # of the other model
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     async def similarities(self, query: str, descriptions: Sequence[str]) -> list[float]:
         """Return the cosine of the query with each description; a `RequestError` (503) if there is no model."""

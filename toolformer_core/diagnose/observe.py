@@ -192,17 +192,11 @@ def _trials(
         if unrelated := [(c, r) for c, r in others if c.input != call.input]:
             other, other_response = pick(unrelated, "unrelated")
             yield "unrelated", call, _as_drawn(call, other.input, call.position), other_response
-        elif not call.input and (
-            spaces := _spaces_without_gold(texts[call.doc_id], call, occupied.get(call.doc_id, ()))
-        ):
-            yield "unrelated", call, _as_drawn(call, "", pick(spaces, "elsewhere")), response
+        elif not call.input:  # at a space without a gold call that is followed by at least five more spaces
+            spaces = [i for i, char in enumerate(texts[call.doc_id]) if char == " "][:-5]
+            if free := [at for at in spaces if at not in occupied.get(call.doc_id, ()) and at != call.position]:
+                yield "unrelated", call, _as_drawn(call, "", pick(free, "elsewhere")), response
 
 
 def _as_drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
     return DrawnCall(call.doc_id, call.tool, position, 0.0, 0, "", "ok", input_, 1)
-
-
-def _spaces_without_gold(text: str, call: GoldCall, occupied: Sequence[int]) -> list[int]:
-    """Return the spaces of a text without a gold call that are followed by at least five more spaces."""
-    spaces = [i for i, char in enumerate(text) if char == " "][:-5]
-    return [at for at in spaces if at not in occupied and at != call.position]

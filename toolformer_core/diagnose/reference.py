@@ -1,4 +1,4 @@
-"""The embedded model's own measures, shipped beside this module and shown next to every diagnosis.
+"""The embedded model's own measures, shown next to every diagnosis.
 
 `python -m toolformer_core.diagnose.reference` measures them again, after every change of what they depend on.
 """

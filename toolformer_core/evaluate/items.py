@@ -34,13 +34,12 @@ class RejectedRow:
     source: str = ""
 
 
+@dataclass(eq=False)
 class BadRowError(Exception):
     """Raised by a reader for a row that cannot be an item; `read` turns it into a `RejectedRow`."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
-        self.reason = reason
-        self.detail = detail
-        super().__init__(reason, detail)
+    reason: str
+    detail: str = ""
 
 
 class Rule(Enum):
@@ -51,11 +50,6 @@ class Rule(Enum):
     FIRST_20_WORDS = 20
     FIRST_NUMBER = "number"
     PERPLEXITY = "perplexity"  # there are no right answers
-
-    @property
-    def words(self) -> int:
-        """How many words of the continuation count; 0 if the rule counts none."""
-        return self.value if isinstance(self.value, int) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Reads numbers in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
 
-`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7". "One" is not a number where
-it is a pronoun ("one of", "this one").
+"One" is not a number where it is a pronoun ("one of", "this one").
 """
 
 import re
@@ -132,10 +131,9 @@ def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
 
 
 def first_number(text: str, *, fractions: bool = False) -> Number | None:
-    """Return the number that a prediction claims, or None if it holds none.
+    """Return the first number predicted, or if there is an equation the first after its first "=" (§4.2.2), if any.
 
-    §4.2.2 with its footnote: the first number predicted; if the prediction contains an equation, the first number
-    after its first "=". `fractions`: 3/4 and 2 1/2 are one number; otherwise their first numbers are 3 and 2.
+    `fractions`: 3/4 and 2 1/2 are one number; otherwise their first numbers are 3 and 2.
     """
     text = normalise(text)
     numbers = _numbers(text, fractions)

@@ -1,7 +1,7 @@
 """Queries from benchmarks: what an item asks, the tools that are right, and how often they were chosen.
 
-An item that names its tools (`tool`) is right with those alone. MLQA's query is the question alone, without its
-paragraph in English. A choice is right if it is one of the right tools; where there is none, that of no tool is.
+An item that names its tools (`tool`) is right with those alone. A choice is right if it is one of the right tools;
+where there is none, that of no tool is.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Statistics of one evaluation: accuracy with its interval, and whether two arms differ.
+"""Statistics of one evaluation, as shares in [0, 1]: accuracy with its interval, and whether two arms differ.
 
-Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution (binomial; for pairs
-multinomial), so a sample costs the same for every n. Where all items have the same outcome, Wilson's interval is used.
+The bootstrap draws counts from their exact distribution (binomial; for pairs multinomial), so a sample costs the same
+for every n. Where all items have the same outcome, Wilson's interval is used.
 """
 
 import math

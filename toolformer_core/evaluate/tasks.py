@@ -138,13 +138,11 @@ def _stream(task: Task, path: Path | None) -> Iterator[Item | RejectedRow]:
         return text_items_from_hub(task.name, task.hub) if path is None else text_items(task.name, path)
     if path is None and task.hub is not None:
         return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
-    if task.form == "translation":
-        if path is None:
-            raise CorpusError(f"{task.title} is read from its files; give the folder, or one of the files, with --path")
-        sentences, translations = translation_files(path, task.files[0])
-        return _items(task, translation_rows(sentences, translations), sentences.name)
     if path is None:
         raise CorpusError(f"{task.title} is read from its file; give the file with --path")
+    if task.form == "translation":
+        sentences, translations = translation_files(path, task.files[0])
+        return _items(task, translation_rows(sentences, translations), sentences.name)
     sources = {f: f.name if f == path else f.relative_to(path).as_posix() for f in benchmark_files(path, task.files)}
     return itertools.chain.from_iterable(_items(task, file_rows(f, task.nested), s) for f, s in sources.items())
 

@@ -1,7 +1,7 @@
 """Embeds queries and tool descriptions for the semantic score (GEAR §3.1), as float32 rows of length 1.
 
-By default the small LM's last hidden states, averaged over the tokens of the text; or a sentence-transformers or
-model2vec model, by its folder or its name on the hub (package extra `encoders`).
+By default by the small LM's last hidden states; or by a model of sentence-transformers or model2vec, by its folder or
+its name on the hub (package extra `encoders`).
 """
 
 from __future__ import annotations

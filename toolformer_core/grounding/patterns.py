@@ -36,9 +36,7 @@ class Pattern:
     prior: float  # P_j, how likely a token of a text has this pattern, in (0, 1]
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise UsageError("a pattern has no name")
-        if isinstance(self.prior, bool) or not isinstance(self.prior, (int, float)) or not 0 < self.prior <= 1:
+        if not 0 < self.prior <= 1:
             raise UsageError(f"the prior of the pattern {self.name} must lie in (0, 1], got {self.prior!r}")
         try:
             matches_nothing = regex.compile(self.expression).fullmatch("") is not None

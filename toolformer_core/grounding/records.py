@@ -53,11 +53,6 @@ def pattern_similarity(
     return total / (answer_length * response_length)
 
 
-def total_score(semantic: float, pattern: float, gamma: float = GEAR_GAMMA) -> float:
-    """Return f_i."""
-    return gamma * semantic + (1 - gamma) * pattern
-
-
 def best_of(scores: Sequence[tuple[Key, float]], threshold: float | None = None) -> Key | None:
     """Return the key of the highest score, the first one if several are equal; None if it is below the threshold."""
     if not scores:
@@ -118,7 +113,7 @@ class Grounding:
     def totals(self, weights: Weights) -> list[tuple[str, float]]:
         """Return each tool's total score f_i, in the order of the library."""
         pattern = [(score, self.pattern(score, weights.smoothing)) for score in self.scores]
-        return [(score.tool, total_score(score.semantic, p, weights.gamma)) for score, p in pattern]
+        return [(score.tool, weights.gamma * score.semantic + (1 - weights.gamma) * p) for score, p in pattern]
 
     def choice(self, weights: Weights) -> str | None:
         """Return the key of the best tool; None if no tool reaches the threshold."""

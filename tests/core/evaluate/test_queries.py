@@ -131,8 +131,6 @@ def test_translations_are_read_from_two_files(tmp_path: Path) -> None:
 def test_a_missing_or_ambiguous_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="found: none"):
         translation_files(tmp_path, ".deu")
-    with pytest.raises(CorpusError, match="no such"):
-        translation_files(tmp_path / "nowhere", ".deu")
     for name in ("a", "b"):
         for suffix in (".deu", ".eng"):
             (tmp_path / f"{name}{suffix}").touch()

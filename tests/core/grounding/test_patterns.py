@@ -103,7 +103,6 @@ def test_a_set_by_its_name() -> None:
     ("patterns", "message"),
     [
         ([], "is empty"),
-        ([("", "a", 0.5)], "has no name"),
         ([("a", "(", 0.5)], "not a regular expression"),
         ([("a", "a*", 0.5)], "matches the empty text"),
         ([("a", "a", 0)], r"must lie in \(0, 1\]"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
 from toolformer_core.grounding.patterns import STANDARD_PATTERNS
-from toolformer_core.grounding.records import Weights, best_of, pattern_similarity, total_score
+from toolformer_core.grounding.records import Weights, best_of, pattern_similarity
 
 _LN2 = math.log(2)
 _WEIGHTS = (_LN2, 3 * _LN2)  # log 1/P of two patterns with the priors 1/2 and 1/8
@@ -51,9 +51,7 @@ def test_nothing_to_compare_scores_zero() -> None:
     assert pattern_similarity((), (), ()) == 0.0
 
 
-def test_the_total_by_hand_and_the_best_is_the_first_of_equal_ones_and_reaches_the_threshold() -> None:
-    assert total_score(0.4, 2.0, 0.75) == pytest.approx(0.75 * 0.4 + 0.25 * 2.0)
-    assert (total_score(0.4, 2.0, 1.0), total_score(0.4, 2.0, 0.0)) == (0.4, 2.0)
+def test_the_best_is_the_first_of_equal_ones_and_reaches_the_threshold() -> None:
     assert best_of([("a", 1.0), ("b", 2.0), ("c", 2.0)]) == "b"
     assert best_of([("a", 1.0)], threshold=1.0) == "a"
     assert best_of([("a", 1.0)], threshold=1.01) is None

@@ -43,11 +43,11 @@ def test_descriptions_are_embedded_once_and_a_bounded_number_is_kept() -> None:
         assert await embedder.similarities("q", ["a", "bbb"]) == pytest.approx([1.0, 0.894427])
         await embedder.similarities("q", ["bbb", "a", "cc"])
         await embedder.similarities("q", ["dddd", "cc"])  # "bbb" was used longest ago
-        assert len(embedder) == 3
+        assert len(embedder._rows) == 3
         await embedder.similarities("q", ["bbb"])
         many = [f"{i}" for i in range(9)]
         assert len(await embedder.similarities("q", many)) == 9
-        assert len(embedder) == 3
+        assert len(embedder._rows) == 3
 
     asyncio.run(ask())
     assert encoder.asked[:10] == ["q", "a", "bbb", "q", "cc", "q", "dddd", "q", "bbb", "q"]

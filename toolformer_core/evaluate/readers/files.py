@@ -74,8 +74,6 @@ def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
 
     The path is a folder that holds one such pair, or one of its files; a CorpusError if there is not exactly one pair.
     """
-    if not path.exists():
-        raise CorpusError(f"no such benchmark file or folder: {path}")
     names = [path.with_suffix(suffix)] if path.is_file() else regular_files(path)
     named = [name for name in names if name.name.endswith(suffix)]
     pairs = [(name, name.with_suffix(_ENGLISH)) for name in named if name.with_suffix(_ENGLISH).is_file()]
