@@ -82,7 +82,7 @@ class ResponseWriter:
             text = self._advance(choice, event.text) if show_calls else ""
             if isinstance(event, CallStarted):
                 choice.starts.append(choice.offset - len(text))
-                told = {"event": "call_started", "tool": event.tool, "input": event.input}
+                told: dict[str, Any] = {"event": "call_started", "tool": event.tool, "input": event.input}
             else:
                 told = {"event": "call_finished", "call": self._call(choice, event.call, len(choice.starts) - 1)}
             yield self._chunk(i, self._text_delta(i, text), toolformer=told)
