@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.evaluate.published.all import FORMATS, lines, packed, split
+from tests.core.evaluate.published import FORMATS, lines, packed, split
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.readers.cloze import relations
 from toolformer_core.evaluate.readers.rows import texts_in
@@ -60,7 +60,7 @@ def test_ids_are_the_files_own_or_of_the_content(tmp_path):
     items, _ = split(read(task_named("nq"), FORMATS["nq"].write(tmp_path)))
     assert items[2].item_id == f"{items[0].item_id}#2"  # the same row again, counted as the benchmark does
     other = tmp_path / "other.jsonl"
-    other.write_text("\n" + FORMATS["nq"].text)
+    other.write_text("\n" + FORMATS["nq"].file.read_text())
     again, _ = split(read(task_named("nq"), other))
     assert [i.item_id for i in again] == [i.item_id for i in items]
 
