@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer_core.errors import UsageError
-from toolformer_core.grounding.patterns import STANDARD_PATTERNS
 from toolformer_core.grounding.records import Weights, best_of, pattern_similarity
 
 _LN2 = math.log(2)
@@ -31,15 +30,6 @@ def test_the_formula_by_hand() -> None:
     assert pattern_similarity((1, 1), (1, 2), _WEIGHTS, 0.0) == pytest.approx(7 / 6 * _LN2)
     # an answer of one number, a response of one number, lambda = 1: (0 + (1+1)*1*3) ln 2 / ((1 + 2) * 1)
     assert pattern_similarity((0, 1), (0, 1), _WEIGHTS, 1.0) == pytest.approx(2 * _LN2)
-
-
-def test_texts_by_hand() -> None:
-    # "4" against "450": C(number) = 1 and 1, six patterns, lambda = 1: (1+1)*1 / ((1+6)*1) * ln(1/0.02)
-    four, calculator = STANDARD_PATTERNS.counts("4"), STANDARD_PATTERNS.counts("450")
-    assert pattern_similarity(four, calculator, STANDARD_PATTERNS.weights) == pytest.approx(2 / 7 * math.log(50))
-    # "4" against "a b": (0+1)*2 / ((1+6)*2) * ln(1/0.75)
-    words = STANDARD_PATTERNS.counts("a b")
-    assert pattern_similarity(four, words, STANDARD_PATTERNS.weights) == pytest.approx(1 / 7 * math.log(4 / 3))
 
 
 def test_nothing_to_compare_scores_zero() -> None:
