@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from serving.chat import chat_prompt, turns_of
+from serving.chat import chat_prompt, turn_of
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, RequestError, error_body, invalid
 from serving.middleware import RequestMiddleware
@@ -162,7 +162,8 @@ class _Service:
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         self._check(body)
-        prompt = chat_prompt(self._engine_thread.toolformer.lm.hf_model.tokenizer, turns_of(body.messages))
+        turns = [turn_of(message, f"messages[{i}]") for i, message in enumerate(body.messages)]
+        prompt = chat_prompt(self._engine_thread.toolformer.lm.hf_model.tokenizer, turns)
         form = self._form(body, body.n or 1, chat=True, leading_space=prompt.leading_space)
         return await self._respond(body, request, self._plan(body, form, [prompt.text] * form.choices, prompt.stops))
 

@@ -8,10 +8,7 @@ CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP
 
 
 class RequestError(Exception):
-    """A request that is answered with an error.
-
-    `kind` is the `type` of OpenAI's error, `param` the field that is wrong, and `code` a short stable reason.
-    """
+    """An answer: `kind` is the `type` of OpenAI's error, `param` the wrong field, `code` a short stable reason."""
 
     def __init__(
         self,

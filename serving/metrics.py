@@ -14,10 +14,7 @@ _REASON = re.compile("[a-z_]{1,32}")
 
 
 class Metrics:
-    """The metrics of one server, in a separate registry, where further ones may be registered.
-
-    The arguments return how many sequences wait for a row, have one and are unfinished, and how many places are taken.
-    """
+    """The metrics of one server; the arguments count sequences that wait for a row, those that have one, and places."""
 
     content_type = CONTENT_TYPE_LATEST
 

@@ -69,10 +69,7 @@ def _normal_name(origin: str | None) -> str | None:
 
 
 class OwnOriginOnly:
-    """Passes requests and websockets on to `app`, except those that `refusal` refuses.
-
-    `advice`, how to allow another name, is appended to the reason.
-    """
+    """Passes on what `refusal` does not refuse; `advice`, how to allow another name, is appended to the reason."""
 
     def __init__(
         self, app: ASGIApp, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), advice: str = ""

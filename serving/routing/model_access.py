@@ -74,10 +74,7 @@ def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seco
 
 
 async def write(thread: EngineThread, writings: Sequence[Writing]) -> list[Written | None]:
-    """Have the model continue texts, as many together as there are places; None for one that does not fit the context.
-
-    A `RequestError` (503) if there is no model.
-    """
+    """Have texts continued, as many at a time as there are places; None for one that does not fit the context."""
     fits = await asyncio.to_thread(lambda: [_fits(thread, writing) for writing in writings])
     fitting = [i for i, fit in enumerate(fits) if fit]
     out: list[Written | None] = [None] * len(writings)
@@ -123,10 +120,7 @@ async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list
 
 
 class Embedder:
-    """Cosines of queries and descriptions. Descriptions are embedded once, and the last `capacity` of them are kept.
-
-    `encoder` is another model than that of the engine's thread, whose hidden states are else the embeddings.
-    """
+    """Cosines of queries with descriptions, of which the last `capacity` are kept; `encoder` None is the model."""
 
     def __init__(
         self, engine_thread: EngineThread, encoder: Encoder | None = None, capacity: int = MAX_EMBEDDINGS

@@ -106,10 +106,8 @@ class Router:
     async def route(self, request: RouteRequest) -> Route:
         """Choose a tool and have it called.
 
-        Raises:
-            RequestError: 400: there is no such tool, or no call that the client demands could be written; 429 or 503:
-                there are no places, or no model.
-            ToolformerError: a prompt does not suit the model.
+        A `RequestError`: 400 if there is no such tool, or no call that the client demands could be written; 429 or 503
+        if there are no places, or no model. A `ToolformerError` if a prompt does not suit the model.
         """
         begin = time.monotonic()
         candidates, weights = _candidates(request), self.settings.weights

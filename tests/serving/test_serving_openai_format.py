@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serving.chat import chat_prompt, turns_of
+from serving.chat import chat_prompt, turn_of
 from serving.errors import RequestError
 from serving.openai_format import ResponseForm, ResponseWriter
 from serving.schemas import CompletionRequest, Message, decode_settings
@@ -104,10 +104,10 @@ def test_a_tokenizer_s_own_template_is_obeyed() -> None:
 
 def test_parts_of_a_turn_are_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert turns_of([Message(role="developer", content=parts)]) == [{"role": "system", "content": "ab"}]
-    assert turns_of([Message(role="assistant", content=None)]) == [{"role": "assistant", "content": ""}]
+    assert turn_of(Message(role="developer", content=parts), "m") == {"role": "system", "content": "ab"}
+    assert turn_of(Message(role="assistant", content=None), "m") == {"role": "assistant", "content": ""}
     with pytest.raises(RequestError, match="content must be a text"):
-        turns_of([Message(role="user", content=None)])
+        turn_of(Message(role="user", content=None), "m")
 
 
 def settings_of(**more: Any) -> list[GenerationSettings]:

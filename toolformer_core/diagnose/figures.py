@@ -1,10 +1,8 @@
 """Computes the figures of a diagnosis from observations: shares, ranks, gains, precision and recall, as plain numbers.
 
-    right      a call at a gold position with a gold input, ignoring spaces and case
-    as good    right, or at a gold position with the same response as the gold call there, or with a response that holds
-               (as whole words) the value that follows in the text: "born in Velden" where "Velden" follows
-
-A share or mean of nothing is None.
+A call is right at a gold position with a gold input, ignoring spaces and case. It is as good with the same response as
+the gold call there, or with one that holds (as whole words) the value that follows in the text: "born in Velden" where
+"Velden" follows. A share or mean of nothing is None.
 """
 
 import itertools
@@ -119,7 +117,7 @@ def figures_of(observed: Observed, tau_f: float, structure: Structure, *, keep_r
     judge = _CallJudge(observed)
     return Figures(
         tool=observed.tool,
-        documents=len(observed.documents),
+        documents=len(observed.contexts),
         gold=len(observed.gold),
         dropped=observed.dropped,
         structure=structure,

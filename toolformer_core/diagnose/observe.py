@@ -52,7 +52,6 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Observed:
     tool: str
-    documents: tuple[str, ...]
     gold: tuple[GoldCall, ...]
     config: SampleConfig
     dropped: int = 0  # documents with gold calls that the prefilter dropped
@@ -119,7 +118,6 @@ def observe(
         faults["tool"] = str(exc)
     observed = Observed(
         tool=tool.key,
-        documents=tuple(contexts),
         gold=chosen.gold,
         config=config,
         dropped=chosen.dropped,

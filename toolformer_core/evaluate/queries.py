@@ -60,10 +60,7 @@ def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[s
 def accuracy_by_paper(
     task: str, choices: Sequence[str | None], right: Sequence[tuple[str, ...]], library: Sequence[str]
 ) -> Accuracy:
-    """Return the share of choices that are right by the paper's rule, which has one tool for questions.
-
-    A query whose right tool is right by that rule alone, and is not among the keys in `library`, is left out.
-    """
+    """Return the share right by the paper's rule, without queries to which it gives a tool that is not in `library`."""
     rows = [
         (choice, by_paper)
         for choice, tools in zip(choices, right, strict=True)

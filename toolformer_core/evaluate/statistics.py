@@ -112,8 +112,8 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
     """Return how far two people agree beyond chance: (p_o - p_e) / (1 - p_e).
 
-    p_o is the share of items on which they agree; p_e the share on which they would by chance, if each kept to the
-    shares of verdicts that he or she gave. nan if there are no items, or if both gave all of them one verdict.
+    p_e is the share on which they would by chance, if each kept to the shares of verdicts that he or she gave. nan if
+    there are no items, or if both gave all of them one verdict.
     """
     given = list(pairs)
     n, first, second = len(given), *(Counter(pair[i] for pair in given) for i in (0, 1))

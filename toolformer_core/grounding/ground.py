@@ -65,11 +65,7 @@ class Answer:
 
 
 class Grounder:
-    """A small LM, an encoder and a library, ready to choose tools.
-
-    `embeddings` of descriptions, by digest of encoder and text, may be shared between grounders to embed each only
-    once.
-    """
+    """A small LM, an encoder and a library; grounders may share `embeddings` of descriptions, by digest."""
 
     def __init__(
         self,

@@ -48,10 +48,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class PatternSet:
-    """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see.
-
-    A `UsageError` if there is no pattern, or two have one name.
-    """
+    """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see."""
 
     name: str
     patterns: tuple[Pattern, ...]
@@ -147,6 +144,10 @@ def _with_digits(text: str) -> str:
 
 
 _WORD = r"\p{L}\p{N}_"  # what Python's `re`, with which the authors count, takes for a word character
+_TIME = (
+    rf"(?<![{_WORD}])(?:\p{{Nd}}{{4}}-\p{{Nd}}{{2}}-\p{{Nd}}{{2}}|\p{{Nd}}{{2}}:\p{{Nd}}{{2}}(?::\p{{Nd}}{{2}})?"
+    rf"|\p{{Nd}}{{2}}/\p{{Nd}}{{2}}/\p{{Nd}}{{4}})(?![{_WORD}])"
+)
 
 AUTHORS_PATTERNS = PatternSet(
     "authors",
@@ -157,12 +158,7 @@ AUTHORS_PATTERNS = PatternSet(
         Pattern("english", "[A-Za-z]+", 0.75),
         Pattern("sleep", r"sleep for (?:[0-9]*\.)?[0-9]+ seconds", 0.02),
         Pattern("move", rf"(?im:^(?=.*(?<![{_WORD}])robot(?![{_WORD}])).*(?<![{_WORD}])moving(?![{_WORD}]))", 0.02),
-        Pattern(
-            "time",
-            rf"(?<![{_WORD}])(?:\p{{Nd}}{{4}}-\p{{Nd}}{{2}}-\p{{Nd}}{{2}}|\p{{Nd}}{{2}}:\p{{Nd}}{{2}}(?::\p{{Nd}}{{2}})?"
-            rf"|\p{{Nd}}{{2}}/\p{{Nd}}{{2}}/\p{{Nd}}{{4}})(?![{_WORD}])",
-            0.02,
-        ),
+        Pattern("time", _TIME, 0.02),
     ),
     authors_rule=True,
 )

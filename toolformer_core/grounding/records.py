@@ -41,10 +41,7 @@ class Weights:
 def pattern_similarity(
     answer: Sequence[int], response: Sequence[int], weights: Sequence[float], smoothing: float = GEAR_LAMBDA
 ) -> float:
-    """Return P(a, a_i), in [0, max_j log(1 / P_j)]; 0 if the response, or an answer without smoothing, has no pattern.
-
-    Of each pattern: C_j(a), C_j(a_i) and the weight log(1 / P_j).
-    """
+    """Return P(a, a_i), in [0, max_j log(1 / P_j)], of each pattern's C_j(a), C_j(a_i) and weight log(1 / P_j)."""
     response_length = sum(response)
     answer_length = sum(answer) + smoothing * len(weights)
     if not response_length or not answer_length:

@@ -8,7 +8,7 @@
 | TriviaQA  | JSON (`Data`), the hub        | Question                       | Answer: Value, Aliases, normalised    |
 | these     | DPR's TSV, without a header   | first column                   | second column: a list                 |
 | MLQA      | JSON in SQuAD's form, the hub | question, context              | answers                               |
-| Tatoeba   | a line in each of two files   | the one of the first file      | the one of the second                 |
+| Tatoeba   | a line in each of two files   | the first file's               | the second file's                     |
 | ASDiv     | XML; JSON; the hub            | Body, Question                 | Answer: `9 (apples)`                  |
 | SVAMP     | JSON; the hub                 | Body, Question                 | Answer                                |
 | MAWPS     | JSON of the repository        | sQuestion                      | lSolutions: one                       |
@@ -18,8 +18,7 @@
 | GSM8K     | JSON lines; the hub           | question                       | after `####` in answer                |
 | any       | JSON lines, see `jsonl_item`  | prompt, or query               | answers, a list or one text           |
 
-A word problem whose answer is not one number (ASDiv's ratios, names, clock times and pairs) is rejected as
-`not_one_number`, because the paper's rule needs one. Texts stay as published.
+A word problem whose answer is not one number (ASDiv's ratios, clock times, pairs) is rejected: the paper's rule needs one.
 """
 
 import ast
