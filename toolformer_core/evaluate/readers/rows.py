@@ -18,7 +18,7 @@
 | GSM8K     | JSON lines; the hub           | question                       | after `####` in answer                |
 | any       | JSON lines, see `jsonl_item`  | prompt, or query               | answers, a list or one text           |
 
-A word problem whose answer is not one number (ASDiv's ratios, clock times, pairs) is rejected: the paper's rule needs one.
+A word problem whose answer is not one number (ASDiv's ratios, times, pairs) is rejected: the paper's rule needs one.
 """
 
 import ast
