@@ -64,14 +64,12 @@ class Task:
     name: str
     title: str
     rule: Rule
-    form: str  # the kind of prompt: completion | word_problem | question | paragraph_question |
-    #              translation | text
+    form: str  # the kind of prompt, see `prompts`, or text
     shape: str  # what a row looks like, for error messages
     reader: Callable[[str, BenchmarkRow, str], Item] | None  # (task, row, source) -> item; None: it has no rows
     excluded_tools: tuple[str, ...] = ()  # keys of tools that would give the answer away (§4.2)
     hub: Hub | None = None
-    files: tuple[str, ...] = ("*",)  # globs for a folder: the first one that matches any file is used; of
-    #                                  translations, the suffix of the sentences' file
+    files: tuple[str, ...] = ("*",)  # globs, see `benchmark_files`; of translations, the suffix of the sentences' file
     one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
     passages: Path | None = None  # read by WikiSearch and QA unless the user names others; None: the default ones

@@ -115,8 +115,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """Read a benchmark item by item, in the order of its files and rows, with rejected rows in between.
 
     Without a path it is generated (dateset), embedded (small-world) or read from the hub; `limit` counts items. If a
-    file repeats an id, the later ones end in #2, #3, ... The function returns only after it has found a first usable
-    row, or raises a CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
+    file repeats an id, the later ones end in #2, #3, ... A CorpusError, at once, if there is no usable row at all.
     """
     stream = _usable(_stream(task, path), limit, task.one_per_id)
     head: list[Item | RejectedRow] = []
