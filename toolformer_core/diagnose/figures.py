@@ -194,38 +194,28 @@ def _position(observed: Observed) -> Position:
 
 
 def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
-    outcomes: Counter[str] = Counter()
-    at_gold: Counter[str] = Counter()  # draws at gold positions, by outcome and by quality
-    places: dict[tuple[str, int], bool] = {}
-    begun: list[int] = []  # of each draw that is not a call: how many letters of the tool's name it starts with
-    for call in observed.draws:
-        outcomes[call.outcome] += call.count
-        place = (call.doc_id, call.position)
-        if place not in judge.gold:
-            continue
-        ok = call.outcome == "ok"
-        if not ok:
-            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(observed.name, call.raw, strict=False))
-            begun += [len(list(same))] * call.count
-        good = ok and judge.as_good(*place, call.input)
-        at_gold[call.outcome] += call.count
-        at_gold["right"] += call.count * (ok and judge.right(*place, call.input))
-        at_gold["as_good"] += call.count * good
-        places[place] = places.get(place, False) or good
-    draws = sum(at_gold[outcome] for outcome in ("ok", *_FAULTS))
+    draws = [call for call in observed.draws for _ in range(call.count)]
+    at_gold = [call for call in draws if (call.doc_id, call.position) in judge.gold]
+    outcomes = Counter(call.outcome for call in at_gold)
+    calls = [(call.doc_id, call.position, call.input) for call in at_gold if call.outcome == "ok"]
+    good = [(doc_id, position) for doc_id, position, input_ in calls if judge.as_good(doc_id, position, input_)]
+    missed, name = [call.raw for call in at_gold if call.outcome != "ok"], observed.name
+    begun = [max(n for n in range(len(name) + 1) if raw.startswith(name[:n])) for raw in missed]
     return Imitation(
-        draws=outcomes.total(),
-        ok=_share(outcomes["ok"], outcomes.total()),
-        at_gold=draws,
-        well_formed=_share(at_gold["ok"], draws),
-        **{name: _share(at_gold[name], draws) for name in (*_FAULTS, "right", "as_good")},
-        places_right=_share(sum(places.values()), len(places)),
-        stuck_after=_stuck_after(observed.name, begun, draws),
+        draws=len(draws),
+        ok=_share(sum(call.outcome == "ok" for call in draws), len(draws)),
+        at_gold=len(at_gold),
+        well_formed=_share(outcomes["ok"], len(at_gold)),
+        **{fault: _share(outcomes[fault], len(at_gold)) for fault in _FAULTS},
+        right=_share(sum(itertools.starmap(judge.right, calls)), len(at_gold)),
+        as_good=_share(len(good), len(at_gold)),
+        places_right=_share(len(set(good)), len({(call.doc_id, call.position) for call in at_gold})),
+        stuck_after=_stuck_after(name, begun, len(at_gold)),
     )
 
 
 def _stuck_after(name: str, begun: Sequence[int], draws: int) -> str:
-    """Return the part of a name after which most draws deviate; "" if most do not start it, or write all of it."""
+    """Return the part of a name after which most draws deviate, if most write its first letters and not all of them."""
     partial = [letters for letters in begun if 0 < letters < len(name)]
     return name[: int(np.median(partial))] if 2 * len(partial) > draws else ""
 
