@@ -17,7 +17,7 @@ from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, RequestError, error_body, invalid
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
-from serving.responses import ActiveResponse, EventStream, Planned, unless_disconnected
+from serving.responses import ActiveResponse, Planned, unless_disconnected
 from serving.routing.chat import plan_chat
 from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest
@@ -209,7 +209,7 @@ class _Service:
             if planned.prompts:
                 pending = await self._engine_thread.submit(planned.prompts, planned.settings)
         active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
-        return EventStream(active) if body.stream else await active.complete(request)
+        return active if body.stream else await active.complete(request)
 
 
 @contextlib.contextmanager
