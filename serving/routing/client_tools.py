@@ -36,7 +36,6 @@ class ClientTool:
     description: str
     fingerprint: str
     form: ArgumentForm
-    properties: frozenset[str]
 
     @property
     def key(self) -> str:
@@ -50,7 +49,7 @@ class ClientTool:
     def arguments(self, text: str) -> str:
         """Return the arguments that a call's input gives, as JSON, or raise `BadInput`."""
         given = _json_object(text)
-        if given is None or not given.keys() <= self.properties:
+        if given is None or not given.keys() <= {*self.form.required, *self.form.optional}:
             given = self.form.arguments(text)
         elif problem := self.form.problem(given):
             raise BadInput(problem)
@@ -76,9 +75,7 @@ def _library_tool(tool: FunctionTool, where: str) -> LibraryTool:
     name = name_in_calls(function.name)
     description = " ".join((function.description or function.name.replace("_", " ").replace("-", " ")).split())
     fingerprint = digest_of("client tool", function.name, description, canonical_json(schema))
-    client = ClientTool(
-        function.name, name, description, fingerprint, form, frozenset({*form.required, *form.optional})
-    )
+    client = ClientTool(function.name, name, description, fingerprint, form)
     shown = zero_shot(client.key, name, _described(client, schema), form.template)
     mock = function.mock_response or schema.get("x-mock-response") or ""
     if not isinstance(mock, str):

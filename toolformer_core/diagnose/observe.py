@@ -36,7 +36,6 @@ _Scans = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]  # positions a
 
 @dataclass(frozen=True, slots=True)
 class GoldPosition:
-    gold: GoldCall
     log_p: float  # log p(" ["); -inf if no token starts there
     rank: int  # 0 for the most likely position of its document
     positions: int  # how many positions of the document could be sampled
@@ -137,7 +136,7 @@ def _gold_positions(chosen: ChosenDocuments, scans: _Scans) -> Iterator[GoldPosi
         for call in (call for call in chosen.gold if call.doc_id == document.doc_id):
             log_p = log_p_at.get(call.position, -math.inf)
             rank = sum(other > log_p for other in log_p_at.values()) if call.position in log_p_at else len(log_p_at)
-            yield GoldPosition(call, log_p, rank, len(log_p_at))
+            yield GoldPosition(log_p, rank, len(log_p_at))
 
 
 def _candidate_positions(
