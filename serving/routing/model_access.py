@@ -4,7 +4,6 @@ So nothing blocks the event loop, and no thread competes with the engine for the
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -128,7 +127,7 @@ class Embedder:
         self._thread = engine_thread
         self._encoder = encoder
         self._capacity = capacity
-        self._rows: OrderedDict[str, NDArray[np.float32]] = OrderedDict()  # by digest of encoder and text
+        self._rows: dict[str, NDArray[np.float32]] = {}  # by digest of encoder and text
         self._one_at_a_time = asyncio.Lock()  # of the other model
 
     async def similarities(self, query: str, descriptions: Sequence[str]) -> list[float]:
@@ -143,11 +142,8 @@ class Embedder:
         missing = {d: text for d, text in zip(digests, descriptions, strict=True) if d not in rows}
         embedded = await self._encode(encoder, [query[:_MAX_QUERY_CHARS], *missing.values()])
         rows |= dict(zip(missing, embedded[1:], strict=True))
-        for digest, row in rows.items():
-            self._rows[digest] = row
-            self._rows.move_to_end(digest)
-        while len(self._rows) > self._capacity:
-            self._rows.popitem(last=False)  # not used for longest
+        kept = {digest: row for digest, row in self._rows.items() if digest not in rows} | rows  # in order of last use
+        self._rows = dict(list(kept.items())[-self._capacity :])
         return [float(s) for s in cosines(embedded[:1], np.stack([rows[digest] for digest in digests]))[0]]
 
     async def _encode(self, encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
