@@ -117,7 +117,7 @@ def _add_probes(app: FastAPI, engine_thread: EngineThread, router: Router | None
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        safely = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+        safely = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-cache"}
         return FileResponse(_PAGE, headers={"content-security-policy": _CSP, **safely})
 
 

@@ -52,20 +52,17 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
     Of the globs `names` the first one that matches any file of a folder is used. A CorpusError if there is none.
     """
     if path.is_file():
-        if not _is_benchmark(path):
+        if not path.name.lower().endswith(SUFFIXES):
             raise CorpusError(f"{path} is not a benchmark file. Valid extensions: {', '.join(SUFFIXES)}.")
         return [path]
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
-    candidates = [p for p in regular_files(path) if _is_benchmark(p) and p.name not in NOT_ROWS and p.stat().st_size]
+    known = (p for p in regular_files(path) if p.name.lower().endswith(SUFFIXES) and p.name not in NOT_ROWS)
+    candidates = [p for p in known if p.stat().st_size]
     for name in names:
         if files := [p for p in candidates if p.relative_to(path).match(name)]:
             return files
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
-
-
-def _is_benchmark(path: Path) -> bool:
-    return path.name.lower().endswith(SUFFIXES)
 
 
 def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
