@@ -7,7 +7,6 @@ put in front of every context. Nothing else in the package imports this module.
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,19 +110,16 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log p of each request's text, counting every token once, in the harness's context-sized windows."""
         hf_model = self._hf_model
-        texts = [hf_model.encode(request.args[0]) for request in requests]
-        windows = [
-            [
-                *map(
-                    make_disjoint_window,
-                    get_rolling_token_windows(ids, self.prefix_token_id, hf_model.context_length, 1),
-                )
-            ]
-            for ids in texts
-        ]
-        rows = [([*context, *predicted], len(predicted)) for of_text in windows for context, predicted in of_text]
-        scores = iter(log_likelihoods(hf_model, rows))
-        sums = [sum((log_p for log_p, _ in itertools.islice(scores, len(of_text))), 0.0) for of_text in windows]
+        rows, owners = [], []
+        for i, request in enumerate(requests):
+            ids = hf_model.encode(request.args[0])
+            windows = get_rolling_token_windows(ids, self.prefix_token_id, hf_model.context_length, 1)
+            for context, predicted in map(make_disjoint_window, windows):
+                rows.append(([*context, *predicted], len(predicted)))
+                owners.append(i)
+        sums = [0.0] * len(requests)
+        for i, (log_p, _) in zip(owners, log_likelihoods(hf_model, rows), strict=True):
+            sums[i] += log_p
         for request, log_p in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_p)
         return sums
