@@ -248,7 +248,7 @@ def _filled(problem: str, numbers: Any) -> str:
     def value_of(match: re.Match[str]) -> str:
         index = int(match[1]) if len(match[1]) < _MAX_DIGITS else len(values)
         if (number := number_in(values[index]) if index < len(values) else None) is None:
-            raise BadRowError("no_number", f"{match[0][:60]} has no number among {values}"[:200])
+            raise BadRowError("no_number", f"{match[0][:60]} has no value among {values}"[:200])
         return _written(number)
 
     return _PLACEHOLDER.sub(value_of, problem)
