@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -202,23 +202,15 @@ class _Service:
         self, body: CompletionRequest | ChatRequest, request: Request, planning: Coroutine[Any, Any, Planned]
     ) -> Response:
         since, work = time.monotonic(), asyncio.ensure_future(planning)
-        with _as_request_errors():
+        try:
             if not await unless_disconnected(work, request.receive):
                 return Response(status_code=CLIENT_GONE)
             planned, pending = work.result(), PendingRequest(0)
             if planned.prompts:
                 pending = await self._engine_thread.submit(planned.prompts, planned.settings)
+        except UnknownNameError as exc:
+            raise invalid("toolformer.tools" if exc.kind == "tool" else "toolformer.trigger", str(exc)) from exc
+        except ToolformerError as exc:
+            raise RequestError(400, str(exc), code="invalid_value") from exc
         active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
         return active if body.stream else await active.complete(request)
-
-
-@contextlib.contextmanager
-def _as_request_errors() -> Iterator[None]:
-    """Make a 400 of what the model's thread finds wrong with a request."""
-    try:
-        yield
-    except UnknownNameError as exc:
-        param = "toolformer.tools" if exc.kind == "tool" else "toolformer.trigger"
-        raise invalid(param, str(exc)) from exc
-    except ToolformerError as exc:
-        raise RequestError(400, str(exc), code="invalid_value") from exc

@@ -48,8 +48,10 @@ class ClientTool:
 
     def arguments(self, text: str) -> str:
         """Return the arguments that a call's input gives, as JSON, or raise `BadInput`."""
-        given = _json_object(text)
-        if given is None or not given.keys() <= {*self.form.required, *self.form.optional}:
+        given: Any = None
+        with suppress(BadValue):
+            given = read_json(text)
+        if not isinstance(given, dict) or not given.keys() <= {*self.form.required, *self.form.optional}:
             given = self.form.arguments(text)
         elif problem := self.form.problem(given):
             raise BadInput(problem)
@@ -117,10 +119,3 @@ def call_input(arguments: Mapping[str, Any]) -> str:
     if isinstance(only, str):
         return " ".join(only.split())
     return json.dumps(arguments, ensure_ascii=False) if arguments else ""
-
-
-def _json_object(text: str) -> dict[str, Any] | None:
-    with suppress(BadValue):
-        value = read_json(text)
-        return value if isinstance(value, dict) else None
-    return None

@@ -201,6 +201,7 @@ def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
     good = [(doc_id, position) for doc_id, position, input_ in calls if judge.as_good(doc_id, position, input_)]
     missed, name = [call.raw for call in at_gold if call.outcome != "ok"], observed.name
     begun = [max(n for n in range(len(name) + 1) if raw.startswith(name[:n])) for raw in missed]
+    partial = [letters for letters in begun if 0 < letters < len(name)]
     return Imitation(
         draws=len(draws),
         ok=_share(sum(call.outcome == "ok" for call in draws), len(draws)),
@@ -210,14 +211,8 @@ def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
         right=_share(sum(itertools.starmap(judge.right, calls)), len(at_gold)),
         as_good=_share(len(good), len(at_gold)),
         places_right=_share(len(set(good)), len({(call.doc_id, call.position) for call in at_gold})),
-        stuck_after=_stuck_after(name, begun, len(at_gold)),
+        stuck_after=name[: int(np.median(partial))] if 2 * len(partial) > len(at_gold) else "",
     )
-
-
-def _stuck_after(name: str, begun: Sequence[int], draws: int) -> str:
-    """Return the part of a name after which most draws deviate, if most write its first letters and not all of them."""
-    partial = [letters for letters in begun if 0 < letters < len(name)]
-    return name[: int(np.median(partial))] if 2 * len(partial) > draws else ""
 
 
 def _use(observed: Observed) -> ToolUse:

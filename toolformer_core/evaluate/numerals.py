@@ -103,12 +103,10 @@ def _group(words: Sequence[str], i: int) -> tuple[int, int, bool]:
     after = next(iter(words[i + (used or 1) :]), "")
     if not used and words[i : i + 1] == ["a"] and after in (*_SCALES, "hundred", "dozen"):
         value, used = 1, 1
-    if not used:
-        return 0, 0, False
+    if not used or after not in ("dozen", "hundred"):
+        return value, used, False
     if after == "dozen":
         return 12 * value, used + 1, False
-    if after != "hundred":
-        return value, used, False
     at = i + used + 1
     link = words[at : at + 1] == ["and"]
     more, more_used, ordinal = _below_hundred(words, at + link)
