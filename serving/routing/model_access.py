@@ -23,7 +23,6 @@ from toolformer_core.records import ToolFailure, ToolResult, digest_of, storable
 from toolformer_core.syntax import OPEN, find_close
 from toolformer_core.tools.responses import response_or_failure
 
-MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
 _MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
 _MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits
 _DETAIL_CHARS = 500  # of a failed call
@@ -121,12 +120,10 @@ async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list
 class Embedder:
     """Cosines of queries with descriptions, of which the last `capacity` are kept; `encoder` None is the model."""
 
-    def __init__(
-        self, engine_thread: EngineThread, encoder: Encoder | None = None, capacity: int = MAX_EMBEDDINGS
-    ) -> None:
+    def __init__(self, engine_thread: EngineThread, encoder: Encoder | None = None, capacity: int = 4_096) -> None:
         self._thread = engine_thread
         self._encoder = encoder
-        self._capacity = capacity
+        self._capacity = capacity  # an embedding of 1,024 numbers is 4 KiB
         self._rows: dict[str, NDArray[np.float32]] = {}  # by digest of encoder and text
         self._one_at_a_time = asyncio.Lock()  # of the other model
 

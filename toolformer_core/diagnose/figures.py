@@ -150,9 +150,6 @@ class _CallJudge:
         )
         return self.right(doc_id, position, input_) or bool(response and equivalent)
 
-    def as_good_anywhere(self, doc_id: str, input_: str) -> bool:
-        return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
-
 
 def _holds(response: str, value: str) -> bool:
     """Return whether a response holds a value as whole words; 0.5 and 5.5 do not hold 5."""
@@ -263,7 +260,7 @@ def _kept(observed: Observed, judge: _CallJudge, tau_f: float, keep_repeats: boo
     reasons = reasons_of(observed.scored, call_filter)
     kept = [call for call, reason in zip(observed.scored, reasons, strict=True) if not reason]
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
-    anywhere = sum(judge.as_good_anywhere(c.doc_id, c.input) for c in kept)
+    anywhere = sum(any(judge.as_good(*place, c.input) for place in judge.gold if place[0] == c.doc_id) for c in kept)
     return Kept(
         calls=len(kept),
         precision=_share(len(as_good), len(kept)),
