@@ -3,22 +3,21 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from functools import lru_cache
-from importlib import resources
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from serving.chat import chat_prompt, turns_of
+from serving.chat import chat_prompt, turn_of
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import CLIENT_GONE, RequestError, error_body, invalid
 from serving.middleware import RequestMiddleware
 from serving.openai_format import ResponseForm, ResponseWriter
-from serving.responses import ActiveResponse, EventStream, Planned, unless_disconnected
+from serving.responses import ActiveResponse, Planned, unless_disconnected
 from serving.routing.chat import plan_chat
 from serving.routing.router import Router
 from serving.routing.schemas import RoutedChatRequest
@@ -26,6 +25,7 @@ from serving.schemas import ChatRequest, CompletionRequest, check_supported, dec
 from serving.settings import ServerSettings
 from toolformer_core.errors import ToolformerError, UnknownNameError
 
+_PAGE = Path(__file__).with_name("page") / "index.html"
 _CSP = (
     "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -117,13 +117,8 @@ def _add_probes(app: FastAPI, engine_thread: EngineThread, router: Router | None
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        safely = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-        return HTMLResponse(_page(), headers={"content-security-policy": _CSP, **safely})
-
-
-@lru_cache(maxsize=1)
-def _page() -> str:
-    return (resources.files("serving") / "page" / "index.html").read_text(encoding="utf-8")
+        safely = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-cache"}
+        return FileResponse(_PAGE, headers={"content-security-policy": _CSP, **safely})
 
 
 def _add_models(app: FastAPI, engine_thread: EngineThread, name: str, router: Router | None) -> None:
@@ -167,7 +162,8 @@ class _Service:
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         self._check(body)
-        prompt = chat_prompt(self._engine_thread.toolformer.lm.hf_model.tokenizer, turns_of(body.messages))
+        turns = [turn_of(message, f"messages[{i}]") for i, message in enumerate(body.messages)]
+        prompt = chat_prompt(self._engine_thread.toolformer.lm.hf_model.tokenizer, turns)
         form = self._form(body, body.n or 1, chat=True, leading_space=prompt.leading_space)
         return await self._respond(body, request, self._plan(body, form, [prompt.text] * form.choices, prompt.stops))
 
@@ -206,23 +202,15 @@ class _Service:
         self, body: CompletionRequest | ChatRequest, request: Request, planning: Coroutine[Any, Any, Planned]
     ) -> Response:
         since, work = time.monotonic(), asyncio.ensure_future(planning)
-        with _as_request_errors():
+        try:
             if not await unless_disconnected(work, request.receive):
                 return Response(status_code=CLIENT_GONE)
             planned, pending = work.result(), PendingRequest(0)
             if planned.prompts:
                 pending = await self._engine_thread.submit(planned.prompts, planned.settings)
+        except UnknownNameError as exc:
+            raise invalid("toolformer.tools" if exc.kind == "tool" else "toolformer.trigger", str(exc)) from exc
+        except ToolformerError as exc:
+            raise RequestError(400, str(exc), code="invalid_value") from exc
         active = ActiveResponse(self._engine_thread, pending, planned.writer, since)
-        return EventStream(active) if body.stream else await active.complete(request)
-
-
-@contextlib.contextmanager
-def _as_request_errors() -> Iterator[None]:
-    """Make a 400 of what the model's thread finds wrong with a request."""
-    try:
-        yield
-    except UnknownNameError as exc:
-        param = "toolformer.tools" if exc.kind == "tool" else "toolformer.trigger"
-        raise invalid(param, str(exc)) from exc
-    except ToolformerError as exc:
-        raise RequestError(400, str(exc), code="invalid_value") from exc
+        return active if body.stream else await active.complete(request)

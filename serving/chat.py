@@ -17,20 +17,13 @@ _STOPS = ("\nUser:", "\nAssistant:")
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """The text that the model continues."""
-
     text: str
     stops: tuple[str, ...] = ()  # strings that start the next turn
     leading_space: bool = False  # the first space of the continuation belongs to the dialogue format, not to the answer
 
 
-def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Return the messages as role and text; refuse (400) other roles and content, and a text with a lone surrogate."""
-    return [turn_of(message, f"messages[{i}]") for i, message in enumerate(messages)]
-
-
 def turn_of(message: Message, where: str) -> dict[str, str]:
-    """Return one message as role and text; `where` is what errors call it."""
+    """Return a message, which errors call `where`, as role and text; refuse (400) other roles, content and no UTF-8."""
     if message.tool_calls or message.function_call or message.role in ("tool", "function"):
         raise unsupported(where, "calls and answers of the client's tools are not supported; send text turns only")
     role = "system" if message.role == "developer" else message.role
@@ -42,7 +35,6 @@ def turn_of(message: Message, where: str) -> dict[str, str]:
 
 
 def text_of(message: Message, where: str) -> str:
-    """Return a message's text; `where` is what errors call the message."""
     content, param = message.content, f"{where}.content"
     if content is None:
         if message.role != "assistant":

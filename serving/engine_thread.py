@@ -14,7 +14,6 @@ when the sequence has ended and the response has been sent: so the memory that c
 """
 
 import asyncio
-import collections
 import concurrent.futures
 import contextlib
 import logging
@@ -22,7 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from serving.errors import queue_full, unavailable
+from serving.errors import RequestError, unavailable
 from serving.metrics import Metrics
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.records import CallFinished, DecodeEvent, Finished, GenerationSettings
@@ -58,12 +57,7 @@ class EngineThread:
     """
 
     def __init__(
-        self,
-        load: Callable[[], Toolformer],
-        *,
-        max_rows: int,
-        queue: int,
-        on_failed: Callable[[], None] = lambda: None,
+        self, load: Callable[[], Toolformer], *, max_rows: int, queue: int, on_failed: Callable[[], None] = lambda: None
     ) -> None:
         self.places = max_rows + queue
         self.taken = 0
@@ -83,8 +77,6 @@ class EngineThread:
         self._restarting = False
         self._failures = 0  # of engines in a row
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._outbox: collections.deque[tuple[PendingRequest, DecodeEvent]] = collections.deque()
-        self._woken = False
         self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
 
     @property
@@ -108,7 +100,6 @@ class EngineThread:
         return self._ready()[0]
 
     def start(self) -> None:
-        """Start loading the model."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -140,13 +131,12 @@ class EngineThread:
     async def submit(self, prompts: Sequence[str], settings: Sequence[GenerationSettings]) -> PendingRequest:
         """Submit the sequences of a request that has seen `toolformer`; `release` must follow.
 
-        Raises:
-            RequestError: 429 if there are not enough places, 503 if there is no model.
-            ToolformerError: a prompt or its settings do not suit the model.
+        A `RequestError` (429, 503) without enough places or a model; a `ToolformerError` if a prompt does not suit it.
         """
         _, engine = self._ready()
         if self.taken + len(prompts) > self.places:
-            raise queue_full(self.places)
+            message = f"all {self.places} places of this server (rows and queue) are taken; try again in 1 s"
+            raise RequestError(429, message, kind="rate_limit_error", code="queue_full", retry_after_s=1)
         pending = PendingRequest(len(prompts))
         self.taken += len(prompts)
         work = asyncio.ensure_future(asyncio.to_thread(self._submit_all, engine, pending, prompts, settings))
@@ -164,10 +154,7 @@ class EngineThread:
         return pending
 
     async def between_rounds(self, work: Callable[[], Result]) -> Result:
-        """Do something between two rounds of the engine, in its thread, for a request that is being answered.
-
-        Return what comes of it, or raise what it raises; a `RequestError` (503) if there is no model.
-        """
+        """Work in the engine's thread between two rounds; return what comes of it; without a model a `RequestError`."""
         _, engine = self._ready()
         done: concurrent.futures.Future[Result] = concurrent.futures.Future()
 
@@ -185,10 +172,7 @@ class EngineThread:
         return await asyncio.wrap_future(done)
 
     async def ask(self, tool: str, input_: str, context: str) -> tuple[ToolResult | ToolformerError, float]:
-        """Ask one of the model's tools, by its name in calls, for a request that is being answered.
-
-        Return the result and the seconds it took; a `RequestError` (503) if there is no model.
-        """
+        """Ask a tool by its name in calls; return the result and the seconds; without a model a `RequestError`."""
         pool = self._ready()[1].pool
         done: asyncio.Future[tuple[ToolResult | ToolformerError, float]] = asyncio.get_running_loop().create_future()
 
@@ -221,16 +205,13 @@ class EngineThread:
     ) -> None:
         """Called in a worker thread, because tokenising takes time."""
 
-        def enqueue(event: DecodeEvent) -> None:
-            self._outbox.append((pending, event))
-            if not self._woken:
-                self._woken = True
-                self._in_loop(self._deliver)
+        def deliver(event: DecodeEvent) -> None:
+            self._in_loop(lambda: self._deliver(pending, event))
 
         for i, (prompt, own) in enumerate(zip(prompts, settings, strict=True)):
             if pending.released:
                 return
-            pending.handles.append((engine, engine.submit(prompt, own, index=i, on_event=enqueue, owner=pending)))
+            pending.handles.append((engine, engine.submit(prompt, own, index=i, on_event=deliver, owner=pending)))
 
     def _release_submitted(self, pending: PendingRequest) -> None:
         """End the sequences that were submitted; the others will not be."""
@@ -254,21 +235,18 @@ class EngineThread:
             self.taken -= pending.places - pending.open
             pending.places = pending.open
 
-    def _deliver(self) -> None:
-        """Deliver the engine's events; called in the event loop."""
-        self._woken = False  # before reading, so that later events wake the loop again
-        while self._outbox:
-            pending, event = self._outbox.popleft()
-            if isinstance(event, CallFinished):
-                self.metrics.called(event.call)
-            if isinstance(event, Finished):
-                self.metrics.finished(event.generation)
-                if not self._restarting:
-                    self._note_end(event)
-                pending.open -= 1
-                self._free_places(pending)
-            if not pending.released:
-                pending.events.put_nowait(event)
+    def _deliver(self, pending: PendingRequest, event: DecodeEvent) -> None:
+        """Deliver an event of the engine's; called in the event loop."""
+        if isinstance(event, CallFinished):
+            self.metrics.called(event.call)
+        if isinstance(event, Finished):
+            self.metrics.finished(event.generation)
+            if not self._restarting:
+                self._note_end(event)
+            pending.open -= 1
+            self._free_places(pending)
+        if not pending.released:
+            pending.events.put_nowait(event)
 
     def _in_loop(self, call: Callable[[], None]) -> None:
         if self._loop is not None:

@@ -8,10 +8,7 @@ CLIENT_GONE = 499  # counted if the client disconnects before its response; HTTP
 
 
 class RequestError(Exception):
-    """A request that is answered with an error.
-
-    `kind` is the `type` of OpenAI's error, `param` the field that is wrong, and `code` a short stable reason.
-    """
+    """An answer: `kind` is the `type` of OpenAI's error, `param` the wrong field, `code` a short stable reason."""
 
     def __init__(
         self,
@@ -38,12 +35,10 @@ def error_body(message: str, kind: str, param: str | None = None, code: str | No
 
 
 def unsupported(param: str, message: str) -> RequestError:
-    """Return the error for a parameter that this server does not support."""
     return RequestError(400, message, param=param, code="unsupported_parameter")
 
 
 def invalid(param: str, message: str) -> RequestError:
-    """Return the error for a field whose value cannot be used."""
     return RequestError(400, message, param=param, code="invalid_value")
 
 
@@ -51,17 +46,6 @@ def check_text(text: str, param: str) -> None:
     """Refuse (400) a text with a lone surrogate, which no tokenizer can read."""
     if flaw := unencodable(text):
         raise invalid(param, f"{param} is not UTF-8 text ({flaw}); remove that character")
-
-
-def queue_full(places: int) -> RequestError:
-    """Return the error for a server without free places."""
-    return RequestError(
-        429,
-        f"all {places} places of this server (rows and queue) are taken; try again in 1 s",
-        kind="rate_limit_error",
-        code="queue_full",
-        retry_after_s=1,
-    )
 
 
 def unavailable(message: str, code: str) -> RequestError:

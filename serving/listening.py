@@ -11,18 +11,11 @@ from toolformer_core.errors import UsageError
 def listen(host: str, port: int) -> socket.socket:
     """Bind an address (port 0: a free one) and listen there; a `UsageError` if it cannot be bound."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=dual)
     except (OSError, OverflowError) as exc:
         raise UsageError(f"cannot listen on {host} port {port}: {exc}; choose another --host or --port") from exc
-    listener.listen(2048)
-    return listener
 
 
 class ListeningServer(uvicorn.Server):
@@ -34,7 +27,6 @@ class ListeningServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """The server's address."""
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

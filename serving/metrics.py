@@ -1,7 +1,4 @@
-"""Prometheus metrics: requests, tokens, rows and queue, calls by tool and outcome, latencies.
-
-Labels come from closed sets only: text written by a model or a client never becomes a label.
-"""
+"""Prometheus metrics. Labels come from closed sets: text written by a model or a client never becomes a label."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -17,10 +14,7 @@ _REASON = re.compile("[a-z_]{1,32}")
 
 
 class Metrics:
-    """The metrics of one server, in a separate registry, where further ones may be registered.
-
-    The arguments return how many sequences wait for a row, have one and are unfinished, and how many places are taken.
-    """
+    """The metrics of one server; the arguments count sequences that wait for a row, those that have one, and places."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -52,19 +46,16 @@ class Metrics:
         self._tools = frozenset(names)
 
     def finished(self, generation: Generation) -> None:
-        """Count a sequence."""
         self._finished.labels(generation.finish).inc()
         self._tokens.labels("prompt").inc(generation.prompt_tokens)
         self._tokens.labels("text").inc(generation.new_tokens)
         self._tokens.labels("call").inc(generation.call_tokens)
 
     def called(self, call: ToolCall) -> None:
-        """Count a call."""
         tool = call.tool if call.tool in self._tools else "unknown"
         outcome = "ok" if call.failure is None else call.failure if _REASON.fullmatch(call.failure) else "other"
         self._calls.labels(tool, outcome).inc()
         self._call_seconds.labels(tool).observe(call.seconds)
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

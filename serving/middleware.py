@@ -125,10 +125,7 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(receive: _Incoming, send: Send, error: RequestError) -> None:
-    """Respond at once, then read the rest of the body before the connection is closed.
-
-    Closing a connection with unread bytes resets it, and the client may lose the response.
-    """
+    """Respond at once, then read the rest of the body: closing a connection with unread bytes resets it."""
     challenge = {"www-authenticate": "Bearer"} if error.status == 401 else {}
     response = JSONResponse(error.body, error.status, {**error.headers, **challenge, "connection": "close"})
     await send({"type": "http.response.start", "status": error.status, "headers": response.raw_headers})

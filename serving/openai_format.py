@@ -19,14 +19,11 @@ KEEP_ALIVE = b": waiting\n\n"  # a comment, which every reader of such streams s
 
 
 def sse(body: dict[str, Any]) -> bytes:
-    """Return one event of a stream."""
     return b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """How the response to a request is written."""
-
     chat: bool
     model: str
     fingerprint: str
@@ -58,7 +55,6 @@ class ResponseWriter:
 
     @property
     def done(self) -> bool:
-        """Whether every choice has ended."""
         return all(c.generation is not None for c in self._choices)
 
     @property
@@ -82,15 +78,14 @@ class ResponseWriter:
         if isinstance(event, TextDelta):
             if text := self._advance(choice, event.text):
                 yield self._chunk(i, self._text_delta(i, text))
-        elif isinstance(event, CallStarted):
+        elif isinstance(event, CallStarted | CallFinished):
             text = self._advance(choice, event.text) if show_calls else ""
-            choice.starts.append(choice.offset - len(text))
-            started = {"event": "call_started", "tool": event.tool, "input": event.input}
-            yield self._chunk(i, self._text_delta(i, text), toolformer=started)
-        elif isinstance(event, CallFinished):
-            text = self._advance(choice, event.text) if show_calls else ""
-            finished = {"event": "call_finished", "call": self._call(choice, event.call, len(choice.starts) - 1)}
-            yield self._chunk(i, self._text_delta(i, text), toolformer=finished)
+            if isinstance(event, CallStarted):
+                choice.starts.append(choice.offset - len(text))
+                told: dict[str, Any] = {"event": "call_started", "tool": event.tool, "input": event.input}
+            else:
+                told = {"event": "call_finished", "call": self._call(choice, event.call, len(choice.starts) - 1)}
+            yield self._chunk(i, self._text_delta(i, text), toolformer=told)
         else:
             choice.generation = event.generation
             finish = event.generation.finish
@@ -98,7 +93,6 @@ class ResponseWriter:
                 yield self._chunk(i, {} if self._form.chat else {"text": ""}, finish, self._calls_and_counts(choice))
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the usage chunk if the client requested it."""
         if self._form.include_usage:
             yield {**self._head(chunk=True), "choices": [], "usage": self.usage}
 

@@ -1,9 +1,7 @@
 """ASGI middleware that lets a browser use a local server only from the server's own pages, under its own names.
 
-Refused (403) are a Host that is neither a loopback name nor an allowed one, and an Origin that is neither the server's
-own nor an allowed one, including `null`. A web page can send requests to 127.0.0.1; by giving its own name that address
-(DNS rebinding) it can read the responses, too. Browsers send the page in `Origin` and the name in `Host`; other
-programs send no Origin.
+A web page can send requests to 127.0.0.1; by giving its own name that address (DNS rebinding) it can read the
+responses, too. Browsers send the page in `Origin` and the name in `Host`; other programs send no Origin.
 """
 
 from collections.abc import Iterable
@@ -31,11 +29,10 @@ def origin_of(url: str) -> str | None:
 
 
 def refusal(scope: Scope, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> str | None:
-    """Return in one line why a request (or a websocket's) is refused; None if it is accepted.
+    """Return in one line why a request (or a websocket's) is refused (403); None if it is accepted.
 
-    Args:
-        hosts: allowed names besides the loopback ones, in lower case and without port.
-        origins: allowed origins besides the server's own, as `origin_of` writes them; their names are allowed as hosts.
+    Refused are a Host that is neither a loopback name nor in `hosts` (lower case, no port), and an Origin that is
+    neither the server's own nor in `origins` (as `origin_of` writes them; their names are hosts, too), such as `null`.
     """
     origins = set(origins)
     names = {*LOOPBACK_NAMES, *hosts, *(_split(origin.partition("://")[2])[0] for origin in origins)}
@@ -72,10 +69,7 @@ def _normal_name(origin: str | None) -> str | None:
 
 
 class OwnOriginOnly:
-    """Passes requests and websockets on to `app`, except those that `refusal` refuses.
-
-    `advice`, how to allow another name, is appended to the reason.
-    """
+    """Passes on what `refusal` does not refuse; `advice`, how to allow another name, is appended to the reason."""
 
     def __init__(
         self, app: ASGIApp, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), advice: str = ""

@@ -1,8 +1,4 @@
-"""Sends one response to a client, complete or as server-sent events.
-
-Whatever ends a response (its last event, a client that disconnects or stops reading, the server's shutdown) releases
-its pending request.
-"""
+"""Sends one response to a client, complete or as server-sent events; whatever ends it releases its pending request."""
 
 import asyncio
 import contextlib
@@ -33,12 +29,16 @@ class Planned:
     settings: list[GenerationSettings]
 
 
-class ActiveResponse:
-    """A response in progress."""
+class ActiveResponse(Response):
+    """A response in progress, sent as server-sent events unless `complete` is; it ends when the client disconnects."""
 
     def __init__(
         self, engine_thread: EngineThread, pending: PendingRequest, response_writer: ResponseWriter, since: float
     ) -> None:
+        super().__init__(
+            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        del self.headers["content-length"]
         self.response_writer = response_writer
         self._engine_thread = engine_thread
         self._pending = pending
@@ -57,7 +57,7 @@ class ActiveResponse:
             if not await unless_disconnected(work, request.receive):
                 return Response(status_code=CLIENT_GONE)  # not sent to anyone, but counted by the metrics
         finally:
-            self.close()
+            self._engine_thread.release(self._pending)
         if self.response_writer.cut:
             raise unavailable("the server ended this answer; try again", "stopped")
         return JSONResponse(self.response_writer.complete())
@@ -85,31 +85,16 @@ class ActiveResponse:
             yield sse(error_body("the server ended this answer; try again", "server_error", code="stopped"))
         yield b"".join(map(sse, response_writer.end())) + DONE
 
-    def close(self) -> None:
-        """Release the pending request."""
-        self._engine_thread.release(self._pending)
-
-
-class EventStream(Response):
-    """A response of server-sent events; it ends when the client disconnects."""
-
-    def __init__(self, active: ActiveResponse) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-        )
-        del self.headers["content-length"]
-        self._active = active
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await unless_disconnected(asyncio.ensure_future(self._send_all(send)), receive)
         finally:
-            self._active.close()
+            self._engine_thread.release(self._pending)
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         with contextlib.suppress(OSError, TimeoutError):
-            async for chunk in self._active.chunks():
+            async for chunk in self.chunks():
                 message = {"type": "http.response.body", "body": chunk, "more_body": True}
                 async with asyncio.timeout(_SEND_S):
                     await send(message)

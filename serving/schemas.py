@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from serving.errors import RequestError, check_text, unsupported
 from toolformer_core.decode.records import GenerationSettings
@@ -22,13 +22,18 @@ MAX_STOPS = 128  # OpenAI takes 4, vLLM any number
 CHAT_TOKENS = 256  # the default for chat; OpenAI's is the rest of the context
 COMPLETION_TOKENS = 16  # the default for completions, as OpenAI's
 
-_STRICT = ConfigDict(extra="forbid", strict=True)
+STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+def _checked_day(value: str) -> str:
+    day_of(value)
+    return value
 
 
 class Extension(BaseModel):
     """How tools are used; every field is optional."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     k: int = Field(10, ge=0, description="A call starts where ' [' is among the k most likely tokens; 0: never")
     max_calls: int = Field(1, ge=0, le=MAX_CALLS, description="Calls per text (paper: 1)")
@@ -36,19 +41,14 @@ class Extension(BaseModel):
     trigger: dict[str, Annotated[float, Field(ge=0, le=1)]] | None = Field(
         None, description="Call a tool only if p(' [') is at least this, by its key; null: the server's; {}: k decides"
     )
-    date: str | None = Field(None, description="The calendar's date, YYYY-MM-DD; null: the server's today")
+    date: Annotated[str, AfterValidator(_checked_day)] | None = Field(
+        None, description="The calendar's date, YYYY-MM-DD; null: the server's today"
+    )
     show_calls: bool = Field(False, description="Leave the calls in the text, as in training")
-
-    @field_validator("date")
-    @classmethod
-    def _is_a_date(cls, value: str | None) -> str | None:
-        if value is not None:
-            day_of(value)
-        return value
 
 
 class StreamOptions(BaseModel):
-    model_config = _STRICT
+    model_config = STRICT
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None  # accepted; our streams are never padded
@@ -85,16 +85,12 @@ class _Common(BaseModel):
 
 
 class CompletionRequest(_Common):
-    """`POST /v1/completions`."""
-
     prompt: Any
     echo: bool | None = None
     best_of: Any = None
 
 
 class ChatRequest(_Common):
-    """`POST /v1/chat/completions`."""
-
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
 

@@ -15,8 +15,6 @@ from toolformer_core.records import unencodable
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:
-    """How a server chooses tools."""
-
     library: tuple[LibraryTool, ...]  # the server's own tools, with their demonstrations and mock responses
     weights: Weights = field(default_factory=Weights)  # without a threshold, the best tool is always called
     grounding: GroundingSettings = field(default_factory=GroundingSettings)  # prompts and lengths of the small LM

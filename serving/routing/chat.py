@@ -27,10 +27,7 @@ from toolformer_core.syntax import linearize
 
 
 async def plan_chat(router: Router, thread: EngineThread, body: RoutedChatRequest, form: ResponseForm) -> Planned:
-    """Decide how a request is answered; a call of one of the server's tools has run by then.
-
-    Raises what `Router.route` does, and a `RequestError` (400) if a field of the request cannot be used.
-    """
+    """Decide how a request is answered; a call of one of the server's tools has run by then. Errors as of `route`."""
     conversation, choice = conversation_of(body.messages), choice_of(body)
     tokenizer = thread.toolformer.lm.hf_model.tokenizer
     prompt = chat_prompt(tokenizer, conversation.turns)

@@ -1,9 +1,7 @@
 """A client's function tool: what the router ranks, and how the text of a call becomes arguments that fit its schema.
 
-name in calls   the function's, with "_" for "-", since a call's name is an identifier
-description     what S(Q, d) is measured with: the function's, or its name in words where it has none
-input           the one argument as it is, `name=value, name=value`, or a JSON object
-mock response   `x-mock-response` of the function or of its parameters; without one the pattern score is 0
+A call's input is the one argument as it is, `name=value, name=value`, or a JSON object. The mock response is
+`x-mock-response` of the function or of its parameters; without one the pattern score is 0.
 """
 
 import json
@@ -38,7 +36,6 @@ class ClientTool:
     description: str
     fingerprint: str
     form: ArgumentForm
-    properties: frozenset[str]
 
     @property
     def key(self) -> str:
@@ -51,8 +48,10 @@ class ClientTool:
 
     def arguments(self, text: str) -> str:
         """Return the arguments that a call's input gives, as JSON, or raise `BadInput`."""
-        given = _json_object(text)
-        if given is None or not given.keys() <= self.properties:
+        given: Any = None
+        with suppress(BadValue):
+            given = read_json(text)
+        if not isinstance(given, dict) or not given.keys() <= {*self.form.required, *self.form.optional}:
             given = self.form.arguments(text)
         elif problem := self.form.problem(given):
             raise BadInput(problem)
@@ -78,9 +77,7 @@ def _library_tool(tool: FunctionTool, where: str) -> LibraryTool:
     name = name_in_calls(function.name)
     description = " ".join((function.description or function.name.replace("_", " ").replace("-", " ")).split())
     fingerprint = digest_of("client tool", function.name, description, canonical_json(schema))
-    client = ClientTool(
-        function.name, name, description, fingerprint, form, frozenset({*form.required, *form.optional})
-    )
+    client = ClientTool(function.name, name, description, fingerprint, form)
     shown = zero_shot(client.key, name, _described(client, schema), form.template)
     mock = function.mock_response or schema.get("x-mock-response") or ""
     if not isinstance(mock, str):
@@ -112,7 +109,6 @@ def _described(client: ClientTool, schema: Mapping[str, Any]) -> str:
 
 
 def name_in_calls(function: str) -> str:
-    """Return the name by which the model calls a function."""
     name = "".join(c if c.isalnum() else "_" for c in function)
     return f"_{name}" if name[:1].isdigit() else name
 
@@ -123,10 +119,3 @@ def call_input(arguments: Mapping[str, Any]) -> str:
     if isinstance(only, str):
         return " ".join(only.split())
     return json.dumps(arguments, ensure_ascii=False) if arguments else ""
-
-
-def _json_object(text: str) -> dict[str, Any] | None:
-    with suppress(BadValue):
-        value = read_json(text)
-        return value if isinstance(value, dict) else None
-    return None

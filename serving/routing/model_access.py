@@ -1,11 +1,9 @@
 """What the router asks of a model and its tools, all of it through the thread that drives the model.
 
-Texts are sequences of the engine like those of any request; embeddings are one short pass between two rounds. So
-nothing blocks the event loop, and no thread competes with the engine for the model's lock.
+So nothing blocks the event loop, and no thread competes with the engine for the model's lock.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +23,6 @@ from toolformer_core.records import ToolFailure, ToolResult, digest_of, storable
 from toolformer_core.syntax import OPEN, find_close
 from toolformer_core.tools.responses import response_or_failure
 
-MAX_EMBEDDINGS = 4_096  # of descriptions; one of 1,024 numbers is 4 KiB
 _MAX_QUERY_CHARS = 20_000  # of a query, for its embedding; an encoder reads less
 _MAX_TOKEN_CHARS = 128  # a text of more characters for each token of the context is not tokenised to see if it fits
 _DETAIL_CHARS = 500  # of a failed call
@@ -75,10 +72,7 @@ def tool_call(name: str, input_: str, result: ToolResult | ToolformerError, seco
 
 
 async def write(thread: EngineThread, writings: Sequence[Writing]) -> list[Written | None]:
-    """Have the model continue texts, as many together as there are places; None for one that does not fit the context.
-
-    A `RequestError` (503) if there is no model.
-    """
+    """Have texts continued, as many at a time as there are places; None for one that does not fit the context."""
     fits = await asyncio.to_thread(lambda: [_fits(thread, writing) for writing in writings])
     fitting = [i for i, fit in enumerate(fits) if fit]
     out: list[Written | None] = [None] * len(writings)
@@ -124,22 +118,14 @@ async def _collect(pending: PendingRequest, writings: Sequence[Writing]) -> list
 
 
 class Embedder:
-    """Cosines of queries and descriptions. Descriptions are embedded once, and the last `capacity` of them are kept.
+    """Cosines of queries with descriptions, of which the last `capacity` are kept; `encoder` None is the model."""
 
-    `encoder` is another model than that of the engine's thread, whose hidden states are else the embeddings.
-    """
-
-    def __init__(
-        self, engine_thread: EngineThread, encoder: Encoder | None = None, capacity: int = MAX_EMBEDDINGS
-    ) -> None:
+    def __init__(self, engine_thread: EngineThread, encoder: Encoder | None = None, capacity: int = 4_096) -> None:
         self._thread = engine_thread
         self._encoder = encoder
-        self._capacity = capacity
-        self._rows: OrderedDict[str, NDArray[np.float32]] = OrderedDict()  # by digest of encoder and text
+        self._capacity = capacity  # an embedding of 1,024 numbers is 4 KiB
+        self._rows: dict[str, NDArray[np.float32]] = {}  # by digest of encoder and text
         self._one_at_a_time = asyncio.Lock()  # of the other model
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     async def similarities(self, query: str, descriptions: Sequence[str]) -> list[float]:
         """Return the cosine of the query with each description; a `RequestError` (503) if there is no model."""
@@ -153,11 +139,8 @@ class Embedder:
         missing = {d: text for d, text in zip(digests, descriptions, strict=True) if d not in rows}
         embedded = await self._encode(encoder, [query[:_MAX_QUERY_CHARS], *missing.values()])
         rows |= dict(zip(missing, embedded[1:], strict=True))
-        for digest, row in rows.items():
-            self._rows[digest] = row
-            self._rows.move_to_end(digest)
-        while len(self._rows) > self._capacity:
-            self._rows.popitem(last=False)  # not used for longest
+        kept = {digest: row for digest, row in self._rows.items() if digest not in rows} | rows  # in order of last use
+        self._rows = dict(list(kept.items())[-self._capacity :])
         return [float(s) for s in cosines(embedded[:1], np.stack([rows[digest] for digest in digests]))[0]]
 
     async def _encode(self, encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:

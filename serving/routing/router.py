@@ -2,12 +2,11 @@
 
     1. the small LM answers the query without a tool, and writes a call of each of the server's tools that is not mocked
     2. those calls run; a tool with a mock response is ranked by that, a client's tool without one by its description
-    3. every tool gets f = gamma S(Q, d) + (1 - gamma) P(a, a_i), see `grounding.records`
-    4. best first, the server's model writes the call of the tool: the server's own runs, a client's must fit its schema
+    3. best first (`grounding.records`), the server's model writes the call of a tool: the server's own runs, a client's
+       must fit its schema; one that cannot be written, does not fit or gives nothing is passed over
 
-A tool whose call cannot be written, does not fit or gives nothing is passed over for the next one. If the small LM is
-the server's own model, the call of step 1 is the call of step 4. What is written in step 4 begins with the tool's name,
-since the tool is chosen; in step 1 the small LM must write the name itself, as in `grounding.ground`.
+If the small LM is the server's own model, the call of step 1 is that of step 3. What is written in step 3 begins with
+the tool's name, since the tool is chosen; in step 1 the small LM must write it itself, as in `grounding.ground`.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from prometheus_client import Counter, Histogram
 from serving.engine_thread import EngineThread
 from serving.errors import RequestError, invalid
 from serving.metrics import SECONDS
-from serving.routing.client_tools import ClientTool
+from serving.routing.client_tools import PREFIX, ClientTool
 from serving.routing.model_access import Embedder, Writing, Written, call_writing, input_written, tool_call, write
 from serving.routing.schemas import Choice
 from serving.settings import RouterSettings
@@ -40,8 +39,6 @@ _MAX_TRIES = 8  # tools whose call is written for one request
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """What is to be decided."""
-
     query: str  # the last user turn, in one line; "" if there is none
     context: str  # what tools may know besides: the date (ISO)
     choice: Choice  # what the client says of it; not `none`
@@ -65,8 +62,6 @@ class Route:
 
 
 class Router:
-    """Chooses tools for the chats of one server."""
-
     def __init__(self, settings: RouterSettings, server: EngineThread) -> None:
         self.settings = settings
         self._server = server
@@ -90,7 +85,6 @@ class Router:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The router, for clients."""
         w = self.settings.weights
         weights = {"gamma": w.gamma, "lambda": w.smoothing, "threshold": w.threshold}
         return {"name": "gear", "model": self.settings.model or None, **weights}
@@ -112,10 +106,8 @@ class Router:
     async def route(self, request: RouteRequest) -> Route:
         """Choose a tool and have it called.
 
-        Raises:
-            RequestError: 400: there is no such tool, or no call that the client demands could be written; 429 or 503:
-                there are no places, or no model.
-            ToolformerError: a prompt does not suit the model.
+        A `RequestError`: 400 if there is no such tool, or no call that the client demands could be written; 429 or 503
+        if there are no places, or no model. A `ToolformerError` if a prompt does not suit the model.
         """
         begin = time.monotonic()
         candidates, weights = _candidates(request), self.settings.weights
@@ -224,13 +216,9 @@ def _candidates(request: RouteRequest) -> tuple[LibraryTool, ...]:
             raise invalid("tool_choice", "tool_choice required needs tools; send some, or leave it out")
         return request.client or request.server
     name = request.choice.function
-    for one in request.client:
-        if isinstance(one.tool, ClientTool) and one.tool.function == name:
-            return (one,)
-    for one in request.server:
-        if name in (one.key, one.tool.name):
-            return (one,)
-    known = [one.tool.function for one in request.client if isinstance(one.tool, ClientTool)]
-    listed = ", ".join([*known, *(one.key for one in request.server)]) or "none"
+    named = [one for one in request.client if one.key == PREFIX + name]
+    if named or (named := [one for one in request.server if name in (one.key, one.tool.name)]):
+        return (named[0],)
+    listed = ", ".join(one.key.removeprefix(PREFIX) for one in request.client + request.server) or "none"
     message = f"tool_choice names {name!r}, which is no tool of this request or this server; there are: {listed}"
     raise invalid("tool_choice", message)

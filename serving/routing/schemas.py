@@ -3,19 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from serving.errors import invalid
-from serving.schemas import ChatRequest, Extension, Message
+from serving.schemas import STRICT, ChatRequest, Extension, Message
 
 MAX_TOOLS = 128  # OpenAI's limit
-_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class FunctionDefinition(BaseModel):
-    """A function of the client's."""
-
-    model_config = _STRICT
+    model_config = STRICT
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str | None = Field(None, max_length=4_096)
@@ -27,9 +24,7 @@ class FunctionDefinition(BaseModel):
 
 
 class FunctionTool(BaseModel):
-    """A tool of the client's, which the client runs."""
-
-    model_config = _STRICT
+    model_config = STRICT
 
     type: Literal["function"]
     function: FunctionDefinition

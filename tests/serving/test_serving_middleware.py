@@ -129,20 +129,18 @@ def test_a_connection_too_many_is_answered_with_503(lm: TransformersLM) -> None:
 
 
 def test_errors_have_openai_s_shape(server: ModelServer) -> None:
-    json_ = {"content-type": "application/json"}
+    url, json_ = server.url + "/v1/completions", {"content-type": "application/json"}
     found = [
-        (400, httpx.post(server.url + "/v1/completions", content="{", headers=json_)),
-        (400, httpx.post(server.url + "/v1/completions", content="[]", headers=json_)),
-        (400, httpx.post(server.url + "/v1/completions", content=b"\xff", headers=json_)),
-        (400, httpx.post(server.url + "/v1/completions", json={"model": NAME})),
+        *((400, httpx.post(url, content=content, headers=json_)) for content in ("{", "[]", b"\xff")),
+        (400, httpx.post(url, json={"model": NAME})),
         (404, httpx.get(server.url + "/v1/nothing")),
-        (405, httpx.get(server.url + "/v1/completions")),
+        (405, httpx.get(url)),
     ]
     for status, response in found:
         assert response.status_code == status, response.text
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
     # what a page of another site may send without asking the browser is not read as JSON
-    refused = httpx.post(server.url + "/v1/completions", content=json.dumps(body_of()))
+    refused = httpx.post(url, content=json.dumps(body_of()))
     assert refused.status_code == 415
     assert "Content-Type: application/json" in refused.json()["error"]["message"]
 
@@ -164,12 +162,8 @@ def test_a_handler_that_fails_is_counted_as_a_500(lm: TransformersLM, monkeypatc
         monkeypatch.setattr(server.engine_thread, "submit", broken)
         answer = httpx.post(f"{server.url}/v1/completions", json=body_of())
         assert answer.status_code == 500
-        assert answer.json()["error"] == {
-            "message": "the server failed; its log says why",
-            "type": "server_error",
-            "param": None,
-            "code": None,
-        }
+        message = "the server failed; its log says why"
+        assert answer.json()["error"] == {"message": message, "type": "server_error", "param": None, "code": None}
         monkeypatch.undo()
         assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200
         until(lambda: requests_by_status(server) == {"500": 1, "200": 1}, "the count of both")
@@ -216,28 +210,22 @@ def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
         server.serve_until_ended()
 
 
-def test_open_streams_are_ended_when_the_time_of_grace_is_up(lm: TransformersLM) -> None:
-    with gated_server(lm, grace_s=0.3) as (server, _):
+@pytest.mark.parametrize("in_time", [False, True])
+def test_open_streams_have_a_time_of_grace(lm: TransformersLM, in_time: bool) -> None:
+    with gated_server(lm, grace_s=20 if in_time else 0.3) as (server, let_go):
         with httpx.stream("POST", server.url + "/v1/completions", json=body_of(stream=True, toolformer={"k": 1})) as r:
             lines = r.iter_lines()
             assert "call_started" in next(lines)
             server.end()
-            rest = [line for line in lines if line]
-        assert json.loads(rest[0].removeprefix("data: "))["error"]["code"] == "stopped"
-        assert rest[1:] == ["data: [DONE]"]
-
-
-def test_open_answers_have_their_time_of_grace(lm: TransformersLM) -> None:
-    with gated_server(lm, grace_s=20) as (server, let_go):
-        with httpx.stream("POST", server.url + "/v1/completions", json=body_of(stream=True, toolformer={"k": 1})) as r:
-            lines = r.iter_lines()
-            assert "call_started" in next(lines)
-            server.end()
-            until(lambda: server.engine_thread.state == "draining", "the end")
-            let_go()
-            rest = [line for line in lines if line]
-        assert '"finish_reason":"length"' in rest[-2]
-        assert rest[-1] == "data: [DONE]"
+            if in_time:
+                until(lambda: server.engine_thread.state == "draining", "the end")
+                let_go()
+            *rest, last, done = [line for line in lines if line]
+        if in_time:
+            assert '"finish_reason":"length"' in last
+        else:
+            assert (rest, json.loads(last.removeprefix("data: "))["error"]["code"]) == ([], "stopped")
+        assert done == "data: [DONE]"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from serving.chat import chat_prompt, turns_of
+from serving.chat import chat_prompt, turn_of
 from serving.errors import RequestError
-from serving.openai_format import ResponseForm, ResponseWriter, sse
+from serving.openai_format import ResponseForm, ResponseWriter
 from serving.schemas import CompletionRequest, Message, decode_settings
 from tests.tiny import tokenizer
 from toolformer_core.decode.records import (
@@ -15,6 +15,7 @@ from toolformer_core.decode.records import (
     DecodeEvent,
     Finished,
     Generation,
+    GenerationSettings,
     TextDelta,
     ToolCall,
 )
@@ -67,10 +68,6 @@ def test_a_choice_in_chunks_and_whole(form: dict[str, Any], content: str, span: 
     assert chunks[2]["choices"][0]["toolformer"] == {"event": "call_finished", "call": call}
 
 
-def test_an_event_of_a_stream() -> None:
-    assert sse({"a": "é\n"}) == 'data: {"a":"é\\n"}\n\n'.encode()
-
-
 def test_turns_of_a_base_model() -> None:
     turns = [
         {"role": "system", "content": "Be brief."},
@@ -107,20 +104,19 @@ def test_a_tokenizer_s_own_template_is_obeyed() -> None:
 
 def test_parts_of_a_turn_are_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert turns_of([Message(role="developer", content=parts)]) == [{"role": "system", "content": "ab"}]
-    assert turns_of([Message(role="assistant", content=None)]) == [{"role": "assistant", "content": ""}]
+    assert turn_of(Message(role="developer", content=parts), "m") == {"role": "system", "content": "ab"}
+    assert turn_of(Message(role="assistant", content=None), "m") == {"role": "assistant", "content": ""}
     with pytest.raises(RequestError, match="content must be a text"):
-        turns_of([Message(role="user", content=None)])
+        turn_of(Message(role="user", content=None), "m")
 
 
-def test_seeds_wrap() -> None:
-    request = CompletionRequest.model_validate({"model": "m", "prompt": "x", "seed": -1, "n": 3})
-    assert [s.seed for s in decode_settings(request, 1)] == [2**64 - 1, 0, 1]
+def settings_of(**more: Any) -> list[GenerationSettings]:
+    request = CompletionRequest.model_validate({"model": "m", "prompt": "x", **more})
+    return decode_settings(request, 1, (), {"qa": 0.3})
 
 
-def test_greedy_without_a_temperature_with_the_request_s_date_and_the_server_s_thresholds() -> None:
-    own = {"date": "2024-01-02", "trigger": None}
-    request = CompletionRequest.model_validate({"model": "m", "prompt": "x", "toolformer": own})
-    (found,) = decode_settings(request, 1, (), {"qa": 0.3})
+def test_settings_are_greedy_with_seeds_that_wrap_the_request_s_date_and_the_server_s_thresholds() -> None:
+    assert [s.seed for s in settings_of(seed=-1, n=3)] == [2**64 - 1, 0, 1]
+    (found,) = settings_of(toolformer={"date": "2024-01-02", "trigger": None})
     assert (found.context, found.trigger) == ("2024-01-02", {"qa": 0.3})
     assert (found.temperature, found.top_p, found.top_k, found.max_calls, found.max_new_tokens) == (0, 1, 10, 1, 16)

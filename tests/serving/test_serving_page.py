@@ -37,6 +37,11 @@ def page() -> Iterator[Page]:
     assert wrong == []
 
 
+def visit(page: Page, server: ModelServer) -> None:
+    page.goto(server.url)
+    expect(page.locator("#model")).to_contain_text(NAME)
+
+
 def write(page: Page, prompt: str, **fields: str) -> None:
     page.get_by_label("Text to go on from").fill(prompt)
     for label, value in fields.items():
@@ -46,8 +51,7 @@ def write(page: Page, prompt: str, **fields: str) -> None:
 
 def test_text_streams_in_with_its_call_highlighted(page: Page, lm: TransformersLM, alone: Toolformer) -> None:
     with gated_server(lm) as (server, let_go):
-        page.goto(server.url)
-        expect(page.locator("#model")).to_contain_text(NAME)
+        visit(page, server)
         assert page.locator("#tools label").all_inner_texts() == [" T", " U"]
         write(page, "So!", k="1", Tokens="8")
         call = page.locator("#out mark")
@@ -70,8 +74,7 @@ def test_text_streams_in_with_its_call_highlighted(page: Page, lm: TransformersL
 
 
 def test_k_calls_and_tools_are_the_user_s(page: Page, server: ModelServer) -> None:
-    page.goto(server.url)
-    expect(page.locator("#model")).to_contain_text(NAME)
+    visit(page, server)
     write(page, "So!", k="0")
     expect(page.locator("#status")).to_have_text("done: 0 calls")
     write(page, "So!", k="1", **{"Calls at most": "0"})
@@ -85,8 +88,7 @@ def test_k_calls_and_tools_are_the_user_s(page: Page, server: ModelServer) -> No
 
 def test_stop_ends_the_sequence(page: Page, lm: TransformersLM) -> None:
     with gated_server(lm) as (server, _):
-        page.goto(server.url)
-        expect(page.locator("#model")).to_contain_text(NAME)
+        visit(page, server)
         write(page, "So!", k="1")
         expect(page.locator("#out mark")).to_have_class("call waiting")
         page.get_by_role("button", name="Stop").click()
@@ -95,8 +97,7 @@ def test_stop_ends_the_sequence(page: Page, lm: TransformersLM) -> None:
 
 
 def test_markup_in_a_text_is_text(page: Page, server: ModelServer) -> None:
-    page.goto(server.url)
-    expect(page.locator("#model")).to_contain_text(NAME)
+    visit(page, server)
     write(page, "<img src=x onerror='document.title=1'><b>bold</b>", k="0", Tokens="4")
     expect(page.locator("#status")).to_have_text("done: 0 calls")
     assert page.locator("#out img, #out b").count() == 0
@@ -115,8 +116,7 @@ def test_what_is_refused_is_said(page: Page, lm: TransformersLM) -> None:
 
 
 def test_every_control_has_a_name_and_the_page_a_language(page: Page, server: ModelServer) -> None:
-    page.goto(server.url)
-    expect(page.locator("#model")).to_contain_text(NAME)
+    visit(page, server)
     assert page.locator("html").get_attribute("lang") == "en"
     named = "e => [...e].every(c => c.labels.length > 0)"
     assert page.locator("input, textarea").evaluate_all(named)

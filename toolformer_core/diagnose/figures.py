@@ -1,10 +1,8 @@
 """Computes the figures of a diagnosis from observations: shares, ranks, gains, precision and recall, as plain numbers.
 
-    right      a call at a gold position with a gold input, ignoring spaces and case
-    as good    right, or at a gold position with the same response as the gold call there, or with a response that holds
-               (as whole words) the value that follows in the text: "born in Velden" where "Velden" follows
-
-A share or mean of nothing is None.
+A call is right at a gold position with a gold input, ignoring spaces and case. It is as good with the same response as
+the gold call there, or with one that holds (as whole words) the value that follows in the text: "born in Velden" where
+"Velden" follows. A share or mean of nothing is None.
 """
 
 import itertools
@@ -119,7 +117,7 @@ def figures_of(observed: Observed, tau_f: float, structure: Structure, *, keep_r
     judge = _CallJudge(observed)
     return Figures(
         tool=observed.tool,
-        documents=len(observed.documents),
+        documents=len(observed.contexts),
         gold=len(observed.gold),
         dropped=observed.dropped,
         structure=structure,
@@ -151,9 +149,6 @@ class _CallJudge:
             response == self._observed.response(doc_id, call.input) or _holds(response, call.value) for call in gold
         )
         return self.right(doc_id, position, input_) or bool(response and equivalent)
-
-    def as_good_anywhere(self, doc_id: str, input_: str) -> bool:
-        return any(self.as_good(*place, input_) for place in self.gold if place[0] == doc_id)
 
 
 def _holds(response: str, value: str) -> bool:
@@ -196,40 +191,25 @@ def _position(observed: Observed) -> Position:
 
 
 def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
-    outcomes: Counter[str] = Counter()
-    at_gold: Counter[str] = Counter()  # draws at gold positions, by outcome and by quality
-    places: dict[tuple[str, int], bool] = {}
-    begun: list[int] = []  # of each draw that is not a call: how many letters of the tool's name it starts with
-    for call in observed.draws:
-        outcomes[call.outcome] += call.count
-        place = (call.doc_id, call.position)
-        if place not in judge.gold:
-            continue
-        ok = call.outcome == "ok"
-        if not ok:
-            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(observed.name, call.raw, strict=False))
-            begun += [len(list(same))] * call.count
-        good = ok and judge.as_good(*place, call.input)
-        at_gold[call.outcome] += call.count
-        at_gold["right"] += call.count * (ok and judge.right(*place, call.input))
-        at_gold["as_good"] += call.count * good
-        places[place] = places.get(place, False) or good
-    draws = sum(at_gold[outcome] for outcome in ("ok", *_FAULTS))
-    return Imitation(
-        draws=outcomes.total(),
-        ok=_share(outcomes["ok"], outcomes.total()),
-        at_gold=draws,
-        well_formed=_share(at_gold["ok"], draws),
-        **{name: _share(at_gold[name], draws) for name in (*_FAULTS, "right", "as_good")},
-        places_right=_share(sum(places.values()), len(places)),
-        stuck_after=_stuck_after(observed.name, begun, draws),
-    )
-
-
-def _stuck_after(name: str, begun: Sequence[int], draws: int) -> str:
-    """Return the part of a name after which most draws deviate; "" if most do not start it, or write all of it."""
+    draws = [call for call in observed.draws for _ in range(call.count)]
+    at_gold = [call for call in draws if (call.doc_id, call.position) in judge.gold]
+    outcomes = Counter(call.outcome for call in at_gold)
+    calls = [(call.doc_id, call.position, call.input) for call in at_gold if call.outcome == "ok"]
+    good = [(doc_id, position) for doc_id, position, input_ in calls if judge.as_good(doc_id, position, input_)]
+    missed, name = [call.raw for call in at_gold if call.outcome != "ok"], observed.name
+    begun = [max(n for n in range(len(name) + 1) if raw.startswith(name[:n])) for raw in missed]
     partial = [letters for letters in begun if 0 < letters < len(name)]
-    return name[: int(np.median(partial))] if 2 * len(partial) > draws else ""
+    return Imitation(
+        draws=len(draws),
+        ok=_share(sum(call.outcome == "ok" for call in draws), len(draws)),
+        at_gold=len(at_gold),
+        well_formed=_share(outcomes["ok"], len(at_gold)),
+        **{fault: _share(outcomes[fault], len(at_gold)) for fault in _FAULTS},
+        right=_share(sum(itertools.starmap(judge.right, calls)), len(at_gold)),
+        as_good=_share(len(good), len(at_gold)),
+        places_right=_share(len(set(good)), len({(call.doc_id, call.position) for call in at_gold})),
+        stuck_after=name[: int(np.median(partial))] if 2 * len(partial) > len(at_gold) else "",
+    )
 
 
 def _use(observed: Observed) -> ToolUse:
@@ -280,7 +260,7 @@ def _kept(observed: Observed, judge: _CallJudge, tau_f: float, keep_repeats: boo
     reasons = reasons_of(observed.scored, call_filter)
     kept = [call for call, reason in zip(observed.scored, reasons, strict=True) if not reason]
     as_good = [(c.doc_id, c.position) for c in kept if judge.as_good(c.doc_id, c.position, c.input)]
-    anywhere = sum(judge.as_good_anywhere(c.doc_id, c.input) for c in kept)
+    anywhere = sum(any(judge.as_good(*place, c.input) for place in judge.gold if place[0] == c.doc_id) for c in kept)
     return Kept(
         calls=len(kept),
         precision=_share(len(as_good), len(kept)),

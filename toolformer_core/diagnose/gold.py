@@ -104,11 +104,10 @@ def choose(
     if not passed:
         raise CorpusError(f"no document with a gold call of {tool} passes its prefilter; give other texts or tools")
     others = [pair for pair in pairs if not texts.of(pair[0], tool)]
-    kept = passed if limit is None else passed[: limit - min(len(others), limit // _OTHER_SHARE)]
-    if limit is not None:
-        others = others[: limit - len(kept)]
+    limit = len(pairs) if limit is None else limit
+    kept = passed[: limit - min(len(others), limit // _OTHER_SHARE)]
     gold = tuple(call for document, _ in kept for call in texts.of(document, tool))
-    return ChosenDocuments((*kept, *others), gold, dropped=len(with_gold) - len(passed))
+    return ChosenDocuments((*kept, *others[: limit - len(kept)]), gold, dropped=len(with_gold) - len(passed))
 
 
 def normalised(tool: str, input_: str) -> str:

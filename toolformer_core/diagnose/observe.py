@@ -36,7 +36,6 @@ _Scans = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]  # positions a
 
 @dataclass(frozen=True, slots=True)
 class GoldPosition:
-    gold: GoldCall
     log_p: float  # log p(" ["); -inf if no token starts there
     rank: int  # 0 for the most likely position of its document
     positions: int  # how many positions of the document could be sampled
@@ -52,7 +51,6 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Observed:
     tool: str
-    documents: tuple[str, ...]
     gold: tuple[GoldCall, ...]
     config: SampleConfig
     dropped: int = 0  # documents with gold calls that the prefilter dropped
@@ -119,7 +117,6 @@ def observe(
         faults["tool"] = str(exc)
     observed = Observed(
         tool=tool.key,
-        documents=tuple(contexts),
         gold=chosen.gold,
         config=config,
         dropped=chosen.dropped,
@@ -139,7 +136,7 @@ def _gold_positions(chosen: ChosenDocuments, scans: _Scans) -> Iterator[GoldPosi
         for call in (call for call in chosen.gold if call.doc_id == document.doc_id):
             log_p = log_p_at.get(call.position, -math.inf)
             rank = sum(other > log_p for other in log_p_at.values()) if call.position in log_p_at else len(log_p_at)
-            yield GoldPosition(call, log_p, rank, len(log_p_at))
+            yield GoldPosition(log_p, rank, len(log_p_at))
 
 
 def _candidate_positions(
@@ -192,17 +189,11 @@ def _trials(
         if unrelated := [(c, r) for c, r in others if c.input != call.input]:
             other, other_response = pick(unrelated, "unrelated")
             yield "unrelated", call, _as_drawn(call, other.input, call.position), other_response
-        elif not call.input and (
-            spaces := _spaces_without_gold(texts[call.doc_id], call, occupied.get(call.doc_id, ()))
-        ):
-            yield "unrelated", call, _as_drawn(call, "", pick(spaces, "elsewhere")), response
+        elif not call.input:  # at a space without a gold call that is followed by at least five more spaces
+            spaces = [i for i, char in enumerate(texts[call.doc_id]) if char == " "][:-5]
+            if free := [at for at in spaces if at not in occupied.get(call.doc_id, ()) and at != call.position]:
+                yield "unrelated", call, _as_drawn(call, "", pick(free, "elsewhere")), response
 
 
 def _as_drawn(call: GoldCall, input_: str, position: int) -> DrawnCall:
     return DrawnCall(call.doc_id, call.tool, position, 0.0, 0, "", "ok", input_, 1)
-
-
-def _spaces_without_gold(text: str, call: GoldCall, occupied: Sequence[int]) -> list[int]:
-    """Return the spaces of a text without a gold call that are followed by at least five more spaces."""
-    spaces = [i for i, char in enumerate(text) if char == " "][:-5]
-    return [at for at in spaces if at not in occupied and at != call.position]

@@ -1,13 +1,14 @@
-"""The embedded model's own measures, shipped beside this module and shown next to every diagnosis.
+"""The embedded model's own measures, shown next to every diagnosis.
 
 `python -m toolformer_core.diagnose.reference` measures them again, after every change of what they depend on.
 """
 
-import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import typer
 
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.diagnose.gold import read_gold
@@ -33,24 +34,19 @@ def read_reference(path: Path = REFERENCE) -> Reference:
     return Reference(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--tools", default=",".join(TOOL_NAMES))
-    parser.add_argument("--documents", type=int, default=_DOCUMENTS, help="per tool")
-    parser.add_argument("--out", type=Path, default=REFERENCE)
-    arguments = parser.parse_args()
+def main(tools: str = ",".join(TOOL_NAMES), documents: int = _DOCUMENTS, out: Path = REFERENCE) -> None:
+    """Measure the reference; `documents` are per tool."""
     lm, texts = load_model("embedded"), read_gold()
-    config = DiagnoseConfig(documents=arguments.documents)
-    tools = {
+    measures = {
         figures.tool: {
             check.step: None if check.measured is None else float(f"{check.measured:.{_DIGITS}g}")
             for check in judge(figures).checks
         }
-        for figures in measure(lm, build_tools(arguments.tools.split(",")), texts, config)
+        for figures in measure(lm, build_tools(tools.split(",")), texts, DiagnoseConfig(documents=documents))
     }
-    reference = Reference(lm.digest, texts.digest, arguments.documents, tools)
-    arguments.out.write_text(json.dumps(asdict(reference), indent=1) + "\n", encoding="utf-8")
+    reference = Reference(lm.digest, texts.digest, documents, measures)
+    out.write_text(json.dumps(asdict(reference), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

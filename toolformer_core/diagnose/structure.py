@@ -1,9 +1,4 @@
-"""Checks a model before it predicts calls: its tokenizer, its prompt, and whether it can predict plain text.
-
-place_alone     share of gold calls with a token that starts at their position, so that it can be sampled at all
-demonstrations  calls in the prompt whose surrounding text the prompt also shows without the call
-loss            nats per token of the plain texts, to be compared with ln V, the loss of guessing among V tokens
-"""
+"""Checks a model before it predicts calls: its tokenizer, its prompt, and whether it can predict plain text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +20,11 @@ _MIN_AROUND = 8
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Tokenizer, prompt and texts of one tool; shares in [0, 1]."""
-
-    place_alone: float
-    demonstrations: int
+    place_alone: float  # share of gold calls with a token that starts at their position, so that it can be sampled
+    demonstrations: int  # see `demonstrations`
     prompt_tokens: int
     context: int  # tokens
-    loss: float | None  # nats per token of the plain texts
+    loss: float | None  # nats per token of the plain texts; guessing among V tokens costs ln V
     vocabulary: int
 
 

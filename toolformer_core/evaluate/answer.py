@@ -77,12 +77,11 @@ def answer(
 ) -> list[Prediction]:
     """Let a model answer items of a task that has answers greedily, and score its text without the calls.
 
-    A call of one of `tools` (by key) starts where " [" is among the `top_k` most likely tokens (0: none does) and p("
-    [") is at least the tool's in `trigger`. `max_new_tokens` is by default what the task's rule needs. A UsageError if
-    a setting is out of range or a tool was not given to the model.
+    See `GenerationSettings`; `tools` are keys, and `max_new_tokens` is by default what the task's rule needs. A
+    UsageError if a setting is out of range or a tool was not given to the model.
     """
     settings = GenerationSettings(
-        max_new_tokens=max_new_tokens if max_new_tokens is not None else new_tokens_for(task),
+        max_new_tokens=new_tokens_for(task) if max_new_tokens is None else max_new_tokens,
         top_k=top_k,
         max_calls=max_calls if top_k else 0,
         tools=tuple(tools),
@@ -109,8 +108,8 @@ def _prediction(
 ) -> Prediction:
     problem = TOO_LONG if generation is None else ""
     generation = generation or Generation("", "", (), "", 0, 0, 0, 0, ())
-    requested = [call for call in generation.calls if call.failure not in NOT_REQUESTED]
-    first = next(iter(requested or generation.calls), None)
+    calls = list(_predicted_calls(generation, keys))
+    first = next((call for call in calls if call.requested), calls[0] if calls else None)
     return Prediction(
         item_id=item.item_id,
         group=item.group,
@@ -119,15 +118,15 @@ def _prediction(
         continuation=generation.text,
         clean=generation.clean,
         correct=is_right(task, item, generation.clean),
-        called=bool(requested),
-        tool=keys.get(first.tool, first.tool) if first else None,
+        called=first is not None and first.requested,
+        tool=first.tool if first else None,
         input=first.input if first else None,
         response=first.response if first else None,
         failure=first.failure if first else None,
         new_tokens=generation.new_tokens,
         call_tokens=generation.call_tokens,
         problem=problem,
-        calls=tuple(_predicted_calls(generation, keys)) if several else None,
+        calls=tuple(calls) if several else None,
     )
 
 

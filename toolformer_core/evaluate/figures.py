@@ -53,10 +53,7 @@ def figures_for(task: str) -> dict[str, float]:
 
 
 def measured_text(task: str, source: str) -> str:
-    """Return the text of Table 8 that a perplexity belongs to: "wikitext", "ccnet", or "" for any other.
-
-    The user names it, by the task or by the name of the file or folder; "" is the task's default from the hub.
-    """
+    """Return the text of Table 8, if any, that a task or the name of a file or folder names; "" is the task's own."""
     if task in PERPLEXITY:
         return task
     if not source:

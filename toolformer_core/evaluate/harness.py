@@ -59,10 +59,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         self.written: list[Written] = []  # of all runs
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Continue each request's context, with tools; return the texts without calls. Errors as of `settings_for`.
-
-        Repeated requests are sampled differently from each other, but equally in every run.
-        """
+        """Continue each context; return the texts without calls. Repeated requests differ, but equally in every run."""
         repeats: collections.Counter[str] = collections.Counter()
         prompts, settings = [], []
         for context, keywords in (request.args for request in requests):
@@ -86,10 +83,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return [one.text for one in written]
 
     def calls_per_tool(self, task: str | None = None) -> dict[str, int]:
-        """Return the number of calls of each tool, by its name in calls, answered or not, of one task or all.
-
-        Calls for which no tool was called (they do not parse, or name no tool that may be called) are not counted.
-        """
+        """Return how often each tool was called, by its name in calls, answered or not, in one task or all."""
         calls = (call for w in self.written if task in (None, w.task) for call in w.generation.calls)
         return dict(collections.Counter(call.tool for call in calls if call.failure not in NOT_REQUESTED))
 
@@ -116,16 +110,15 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log p of each request's text, counting every token once, in the harness's context-sized windows."""
         hf_model = self._hf_model
-        rows: list[tuple[list[int], int]] = []
-        request_of_row: list[int] = []
+        rows, owners = [], []
         for i, request in enumerate(requests):
             ids = hf_model.encode(request.args[0])
-            for pair in get_rolling_token_windows(ids, self.prefix_token_id, hf_model.context_length, 1):
-                context, predicted = make_disjoint_window(pair)
+            windows = get_rolling_token_windows(ids, self.prefix_token_id, hf_model.context_length, 1)
+            for context, predicted in map(make_disjoint_window, windows):
                 rows.append(([*context, *predicted], len(predicted)))
-                request_of_row.append(i)
+                owners.append(i)
         sums = [0.0] * len(requests)
-        for i, (log_p, _) in zip(request_of_row, log_likelihoods(hf_model, rows), strict=True):
+        for i, (log_p, _) in zip(owners, log_likelihoods(hf_model, rows), strict=True):
             sums[i] += log_p
         for request, log_p in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_p)
@@ -164,9 +157,8 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
 def settings_for(base: GenerationSettings, keywords: Mapping[str, Any]) -> GenerationSettings:
     """Return the settings of one request: the base settings, overridden by the task's `generation_kwargs`.
 
-    `do_sample: false` is greedy whatever the temperature; `do_sample: true` without a temperature uses the base
-    temperature, or 1 if that is 0; without `do_sample`, a temperature above 0 samples. A UsageError if a keyword would
-    change the text and is not supported, or a value is out of range.
+    `do_sample: true` without a temperature uses the base temperature, or 1 if that is 0; without `do_sample`, one above
+    0 samples. A UsageError if a keyword would change the text and is not supported, or a value is out of range.
     """
     rest = {k: v for k, v in keywords.items() if v is not None}
     until = rest.pop("until", ())

@@ -34,13 +34,12 @@ class RejectedRow:
     source: str = ""
 
 
+@dataclass(eq=False)
 class BadRowError(Exception):
     """Raised by a reader for a row that cannot be an item; `read` turns it into a `RejectedRow`."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
-        self.reason = reason
-        self.detail = detail
-        super().__init__(reason, detail)
+    reason: str
+    detail: str = ""
 
 
 class Rule(Enum):
@@ -51,11 +50,6 @@ class Rule(Enum):
     FIRST_20_WORDS = 20
     FIRST_NUMBER = "number"
     PERPLEXITY = "perplexity"  # there are no right answers
-
-    @property
-    def words(self) -> int:
-        """How many words of the continuation count; 0 if the rule counts none."""
-        return self.value if isinstance(self.value, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +64,12 @@ class Task:
     name: str
     title: str
     rule: Rule
-    form: str  # the kind of prompt: completion | word_problem | question | paragraph_question |
-    #              translation | text
+    form: str  # the kind of prompt, see `prompts`, or text
     shape: str  # what a row looks like, for error messages
     reader: Callable[[str, BenchmarkRow, str], Item] | None  # (task, row, source) -> item; None: it has no rows
     excluded_tools: tuple[str, ...] = ()  # keys of tools that would give the answer away (§4.2)
     hub: Hub | None = None
-    files: tuple[str, ...] = ("*",)  # globs for a folder: the first one that matches any file is used; of
-    #                                  translations, the suffix of the sentences' file
+    files: tuple[str, ...] = ("*",)  # globs, see `benchmark_files`; of translations, the suffix of the sentences' file
     one_per_id: bool = False  # later rows with the same id rephrase the same example, and are left out
     nested: Callable[[Any], Iterator[Any] | None] | None = None  # flattens an element that holds several rows
     passages: Path | None = None  # read by WikiSearch and QA unless the user names others; None: the default ones
@@ -118,8 +110,7 @@ class Selection:
 def select_items(items: Iterable[Item], *, seed: int, limit: int | None = None, held_out: int = 0) -> Selection:
     """Choose items, whose ids differ, in the order of the digest of seed and id.
 
-    The first are used (None: all), so that a larger sample begins with the smaller one; the last are held out, never
-    used, and may be shown as examples. Fewer are held out if the benchmark would have no item left to ask.
+    The first `limit` are used, the last `held_out` never (they may be examples): of n items no more than n - 1.
     """
     ordered = sorted(items, key=lambda item: digest_of("selection", str(seed), item.item_id))
     end = len(ordered) - min(held_out, max(0, len(ordered) - 1))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from toolformer_core.lm.hf.engine import TransformersLM
     from toolformer_core.lm.hf.model import HFModel
 
-_NO_TOKENS = "no_tokens"
-
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
@@ -38,7 +36,7 @@ def likelihoods(lm: TransformersLM, items: Sequence[Item]) -> list[Likelihood]:
     for item, of_item in zip(items, windows, strict=True):
         nll = sum((-next(scores)[0] for _ in of_item), 0.0)
         tokens = sum(predicted for _, predicted in of_item)
-        problem = "" if tokens else _NO_TOKENS
+        problem = "" if tokens else "no_tokens"
         out.append(Likelihood(item.item_id, item.source, nll, tokens, len(item.prompt), problem))
     return out
 
@@ -97,10 +95,7 @@ def _score_batch(hf_model: HFModel, rows: Sequence[tuple[list[int], int]]) -> It
 
 
 def _log_p_without_calls(hf_model: HFModel, hidden: Any, targets: Any, excluded: Any) -> tuple[Any, Any]:
-    """Return log p (N,) of targets (N,) in float64, and whether each is the most likely token.
-
-    Where `excluded` (N,) is True, the last token of " [" has probability 0.
-    """
+    """Return log p of targets and whether each is the likeliest; " [" cannot end where `excluded`.  (N,)"""
     import torch
 
     chunk = max(1, (1 << 24) // hf_model.model.config.get_text_config().vocab_size)  # no (N, V) tensor is ever held

@@ -1,7 +1,6 @@
 """Reads numbers in digits or in words: "1,000.5", "-3", "5 million", "twenty-one", "a hundred and two", "3/4".
 
-`join_numerals` makes one token of a numeral written in several, so that "seven" equals "7". "One" is not a number where
-it is a pronoun ("one of", "this one").
+"One" is not a number where it is a pronoun ("one of", "this one").
 """
 
 import re
@@ -104,12 +103,10 @@ def _group(words: Sequence[str], i: int) -> tuple[int, int, bool]:
     after = next(iter(words[i + (used or 1) :]), "")
     if not used and words[i : i + 1] == ["a"] and after in (*_SCALES, "hundred", "dozen"):
         value, used = 1, 1
-    if not used:
-        return 0, 0, False
+    if not used or after not in ("dozen", "hundred"):
+        return value, used, False
     if after == "dozen":
         return 12 * value, used + 1, False
-    if after != "hundred":
-        return value, used, False
     at = i + used + 1
     link = words[at : at + 1] == ["and"]
     more, more_used, ordinal = _below_hundred(words, at + link)
@@ -132,10 +129,9 @@ def _below_hundred(words: Sequence[str], i: int) -> tuple[int, int, bool]:
 
 
 def first_number(text: str, *, fractions: bool = False) -> Number | None:
-    """Return the number that a prediction claims, or None if it holds none.
+    """Return the first number predicted, or if there is an equation the first after its first "=" (§4.2.2), if any.
 
-    §4.2.2 with its footnote: the first number predicted; if the prediction contains an equation, the first number
-    after its first "=". `fractions`: 3/4 and 2 1/2 are one number; otherwise their first numbers are 3 and 2.
+    `fractions`: 3/4 and 2 1/2 are one number; otherwise their first numbers are 3 and 2.
     """
     text = normalise(text)
     numbers = _numbers(text, fractions)

@@ -37,16 +37,11 @@ def translation(sentence: str) -> str:
 
 def query_in(form: str, prompt: str) -> str:
     """Return what a prompt asks, without instruction or paragraph; "Translate into English" stays."""
-    match form:
-        case "completion":
-            return prompt.removeprefix(_COMPLETE)
-        case "word_problem":
-            return prompt.removesuffix(_ANSWER_IS)
-        case "question":
-            return prompt.removeprefix(_ANSWER)
-        case "paragraph_question":
-            return prompt.rpartition(_USE_PARAGRAPH)[2]
-    return prompt
+    if form == "word_problem":
+        return prompt.removesuffix(_ANSWER_IS)
+    if form == "paragraph_question":
+        return prompt.rpartition(_USE_PARAGRAPH)[2]
+    return prompt.removeprefix({"completion": _COMPLETE, "question": _ANSWER}.get(form, ""))
 
 
 def question_in(form: str, prompt: str) -> str:

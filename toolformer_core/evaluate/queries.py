@@ -1,7 +1,7 @@
 """Queries from benchmarks: what an item asks, the tools that are right, and how often they were chosen.
 
-An item that names its tools (`tool`) is right with those alone. MLQA's query is the question alone, without its
-paragraph in English. A choice is right if it is one of the right tools; where there is none, that of no tool is.
+An item that names its tools (`tool`) is right with those alone. A choice is right if it is one of the right tools;
+where there is none, that of no tool is.
 """
 
 from collections import Counter
@@ -60,10 +60,7 @@ def grounding_accuracy(choices: Sequence[str | None], right: Sequence[Sequence[s
 def accuracy_by_paper(
     task: str, choices: Sequence[str | None], right: Sequence[tuple[str, ...]], library: Sequence[str]
 ) -> Accuracy:
-    """Return the share of choices that are right by the paper's rule, which has one tool for questions.
-
-    A query whose right tool is right by that rule alone, and is not among the keys in `library`, is left out.
-    """
+    """Return the share right by the paper's rule, without queries to which it gives a tool that is not in `library`."""
     rows = [
         (choice, by_paper)
         for choice, tools in zip(choices, right, strict=True)

@@ -4,14 +4,14 @@
     first number    the first number, after "=" if there is an equation, is the answer
 
 The calls are removed first, because a tool's response is not the model's text. The paper says only "contains"; these
-are our rules. For words, case, accents and punctuation see `words`. An answer longer than the limit counts if the
-continuation starts with it. Numerals in words equal those in digits ("sixth" and 6th), and an answer that is a number
-matches whole numbers only. Initials match with and without points. An article at the start of an answer of at least
-three words may be missing.
+are our rules, besides those of `words` and `numerals`. An answer longer than the limit counts if the continuation
+starts with it. Numerals in words equal those in digits ("sixth" and 6th), and an answer that is a number matches whole
+numbers only. Initials match with and without points. An article at the start of an answer of at least three words may
+be missing.
 
-Numbers are compared as values: 4.0 is 4, 1,000 is "one thousand", $5 and 5 % are 5. If both have at least two decimals,
-they must agree to the coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must
-match exactly. 3/4 is read as a fraction only if the answer is not whole.
+Numbers are compared as values: 4.0 is 4, $5 and 5 % are 5. If both have at least two decimals, they must agree to the
+coarser of the two (3.33 for 10/3), within half a unit of its last place; a whole answer must match exactly. 3/4 is read
+as a fraction only if the answer is not whole.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ def is_right(task: Task, item: Item, continuation: str) -> bool:
     """Return whether a continuation is right, for a task that is not measured by perplexity."""
     if task.rule is Rule.FIRST_NUMBER:
         return any(claims_number(answer, continuation) for answer in item.answers)
-    return within_first_words(item.answers, continuation, task.rule.words)
+    return within_first_words(item.answers, continuation, int(task.rule.value))
 
 
 def within_first_words(answers: Iterable[str], continuation: str, limit: int) -> bool:

@@ -1,7 +1,7 @@
-"""Statistics of one evaluation: accuracy with its interval, and whether two arms differ.
+"""Statistics of one evaluation, as shares in [0, 1]: accuracy with its interval, and whether two arms differ.
 
-Every figure is a share in [0, 1]. The bootstrap draws counts from their exact distribution (binomial; for pairs
-multinomial), so a sample costs the same for every n. Where all items have the same outcome, Wilson's interval is used.
+The bootstrap draws counts from their exact distribution (binomial; for pairs multinomial), so a sample costs the same
+for every n. Where all items have the same outcome, Wilson's interval is used.
 """
 
 import math
@@ -112,17 +112,13 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 def cohens_kappa(pairs: Iterable[tuple[str, str]]) -> float:
     """Return how far two people agree beyond chance: (p_o - p_e) / (1 - p_e).
 
-    p_o is the share of items on which they agree; p_e the share on which they would by chance, if each kept to the
-    shares of verdicts that he or she gave. nan if there are no items, or if both gave all of them one verdict.
+    p_e is the share on which they would by chance, if each kept to the shares of verdicts that he or she gave. nan if
+    there are no items, or if both gave all of them one verdict.
     """
-    counts = Counter(pairs)
-    n = sum(counts.values())
-    if not n:
-        return math.nan
-    first, second = (Counter(pair[i] for pair in counts.elements()) for i in (0, 1))
-    observed = sum(times for (one, other), times in counts.items() if one == other) / n
-    by_chance = sum(first[verdict] * second[verdict] for verdict in first) / n**2
-    return (observed - by_chance) / (1 - by_chance) if by_chance < 1 else math.nan
+    given = list(pairs)
+    n, first, second = len(given), *(Counter(pair[i] for pair in given) for i in (0, 1))
+    agreed, by_chance = sum(one == other for one, other in given), sum(first[one] * second[one] for one in first)
+    return (n * agreed - by_chance) / (n**2 - by_chance) if by_chance < n**2 else math.nan
 
 
 def call_split(outcomes: Sequence[ItemOutcome]) -> CallSplit:

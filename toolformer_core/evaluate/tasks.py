@@ -115,8 +115,7 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     """Read a benchmark item by item, in the order of its files and rows, with rejected rows in between.
 
     Without a path it is generated (dateset), embedded (small-world) or read from the hub; `limit` counts items. If a
-    file repeats an id, the later ones end in #2, #3, ... The function returns only after it has found a first usable
-    row, or raises a CorpusError: there is no such path, it holds no usable row, or the hub cannot be reached.
+    file repeats an id, the later ones end in #2, #3, ... A CorpusError, at once, if there is no usable row at all.
     """
     stream = _usable(_stream(task, path), limit, task.one_per_id)
     head: list[Item | RejectedRow] = []
@@ -138,13 +137,11 @@ def _stream(task: Task, path: Path | None) -> Iterator[Item | RejectedRow]:
         return text_items_from_hub(task.name, task.hub) if path is None else text_items(task.name, path)
     if path is None and task.hub is not None:
         return _items(task, hub_rows(task.hub, task.nested), task.hub.repository)
-    if task.form == "translation":
-        if path is None:
-            raise CorpusError(f"{task.title} is read from its files; give the folder, or one of the files, with --path")
-        sentences, translations = translation_files(path, task.files[0])
-        return _items(task, translation_rows(sentences, translations), sentences.name)
     if path is None:
         raise CorpusError(f"{task.title} is read from its file; give the file with --path")
+    if task.form == "translation":
+        sentences, translations = translation_files(path, task.files[0])
+        return _items(task, translation_rows(sentences, translations), sentences.name)
     sources = {f: f.name if f == path else f.relative_to(path).as_posix() for f in benchmark_files(path, task.files)}
     return itertools.chain.from_iterable(_items(task, file_rows(f, task.nested), s) for f, s in sources.items())
 

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def chosen_by_lm(library: Sequence[LibraryTool], lm: HFSmallLM, queries: Sequence[str]) -> list[str | None]:
-    """Return the tool whose name an LM would write if it could write nothing else, after all names and descriptions.
-
-    Left free, a small LM often names no tool at all. None where descriptions and query do not fit into the context.
-    """
+    """Return the tool whose name an LM would write after all descriptions; None where they do not fit the context."""
     tools = "".join(f"{one.tool.name}: {one.tool.description}\n" for one in library)
     head = f"Choose the tool that helps most with the question.\n\n{tools}\n"
     chosen = lm.choose([f"{head}Question: {query}\nTool:" for query in queries], [one.tool.name for one in library])
@@ -31,10 +28,7 @@ def chosen_by_lm(library: Sequence[LibraryTool], lm: HFSmallLM, queries: Sequenc
 def chosen_by_toolformer(
     toolformer: Toolformer, queries: Sequence[Query], *, top_k: int = 10, max_new_tokens: int = 24
 ) -> list[str | None]:
-    """Return the tool that a finetuned model asks first while it goes on from each query; None where it asks none.
-
-    A call starts where " [" is among the `top_k` most likely tokens (the paper: 10).
-    """
+    """Return the tool that a finetuned model asks first while it goes on from each query; None where it asks none."""
     settings = [
         GenerationSettings(max_new_tokens=max_new_tokens, top_k=top_k, context=query.context) for query in queries
     ]

@@ -1,7 +1,7 @@
 """Embeds queries and tool descriptions for the semantic score (GEAR §3.1), as float32 rows of length 1.
 
-By default the small LM's last hidden states, averaged over the tokens of the text; or a sentence-transformers or
-model2vec model, by its folder or its name on the hub (package extra `encoders`).
+By default by the small LM's last hidden states; or by a model of sentence-transformers or model2vec, by its folder or
+its name on the hub (package extra `encoders`).
 """
 
 from __future__ import annotations
@@ -101,10 +101,7 @@ def encoder_named(name: str, digest: str) -> Encoder:
 
 
 def load_encoder(name: str) -> Encoder:
-    """Load a model of sentence-transformers or model2vec, from a folder or the hub; on the CPU.
-
-    A `UsageError` if the package it needs is not installed, a `ModelError` if it cannot be loaded.
-    """
+    """Load an encoder, from a folder or the hub, on the CPU; a `UsageError` without its package, or a `ModelError`."""
     kind = "model2vec" if _is_static(name) else "sentence_transformers"
     try:
         package: Any = importlib.import_module(kind)

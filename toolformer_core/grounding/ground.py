@@ -51,7 +51,6 @@ class GroundingSettings:
             raise UsageError(f"call_top_p must lie in (0, 1], got {self.call_top_p}")
 
     def prompt_for(self, query: str) -> str:
-        """Return the prompt of the preliminary answer to a query."""
         return self.answer_prompt.replace(_QUERY, query)
 
 
@@ -66,11 +65,7 @@ class Answer:
 
 
 class Grounder:
-    """A small LM, an encoder and a library, ready to choose tools.
-
-    `embeddings` of descriptions, by digest of encoder and text, may be shared between grounders to embed each only
-    once.
-    """
+    """A small LM, an encoder and a library; grounders may share `embeddings` of descriptions, by digest."""
 
     def __init__(
         self,
@@ -101,19 +96,16 @@ class Grounder:
         answers = [cut(a) for a in self.small_lm.answers(prompts, max_tokens=self.settings.max_answer_tokens)]
         semantic = cosines(self.encoder.encode([query.text for query in queries]), self._descriptions())
         columns: list[list[ToolScore]] = []
-        tool_calls = 0
         for column, one in enumerate(self.library):
             runs: list[Execution | None] = [None] * len(queries)
             if not one.mocked:
                 runs = self._ask(one, queries, self.small_lm, self.settings.call_top_p)
-                tool_calls += len({id(run) for run in runs if run is not None})
             scored = zip(semantic[:, column], runs, strict=True)
             columns.append([tool_score(one, float(s), run, self.patterns) for s, run in scored])
-        self.cost += Cost(total, 0, self.small_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
-        rows = [tuple(column[row] for column in columns) for row in range(len(queries))]
+        self.cost += Cost(total, 0, self.small_lm.tokens - tokens, 0, time.perf_counter() - begin)
         return [
             Grounding(query, a, self.patterns.answer_counts(a), scores, self.patterns.weights)
-            for query, a, scores in zip(queries, answers, rows, strict=True)
+            for query, a, scores in zip(queries, answers, zip(*columns, strict=True), strict=True)
         ]
 
     def answer_all(self, queries: Sequence[Query], choices: Sequence[str | None], large_lm: HFSmallLM) -> list[Answer]:
@@ -121,7 +113,6 @@ class Grounder:
         begin, tokens = time.perf_counter(), large_lm.tokens
         tools = {one.key: one for one in self.library}
         out: list[Answer] = [Answer(None, "", "", NO_CALL)] * len(queries)
-        tool_calls = 0
         for key in dict.fromkeys(choices):
             rows = [i for i, choice in enumerate(choices) if choice == key]
             if key is None:
@@ -131,10 +122,9 @@ class Grounder:
                     out[i] = Answer(None, "", text, "" if text else "empty")
                 continue
             executions = self._ask(tools[key], [queries[i] for i in rows], large_lm)
-            tool_calls += len({id(execution) for execution in executions if execution is not None})
             for i, one in zip(rows, executions, strict=True):
                 out[i] = Answer(key, one.input, one.response, one.failure) if one else Answer(key, "", "", NO_CALL)
-        self.cost += Cost(0, len(queries), large_lm.tokens - tokens, tool_calls, time.perf_counter() - begin)
+        self.cost += Cost(0, len(queries), large_lm.tokens - tokens, 0, time.perf_counter() - begin)
         return out
 
     def _descriptions(self) -> Embeddings:
@@ -160,6 +150,7 @@ class Grounder:
         with closing(AnnotationPool(one.tool, timeout_s=config.timeout_s)) as pool:
             executions = execute(one.tool, usable, config, pool=pool)
         by_question: dict[tuple[str | None, str], Execution] = {(e.input, e.context): e for e in executions}
+        self.cost += Cost(tool_calls=len(by_question))
         return [by_question.get(question) for question in questions]
 
 

@@ -33,8 +33,6 @@ class Demonstrations:
 
 @dataclass(frozen=True, slots=True)
 class LibraryTool:
-    """A tool that can be chosen."""
-
     tool: Tool
     demonstrations: Demonstrations
     mock_response: str = ""  # a stored example of its responses
@@ -67,9 +65,6 @@ def library_of(
         demonstrations: the kind to show; a tool that has only the other kind is shown by that one.
         mock: keys of tools that are ranked by their mock response, without being called; True: all that have one.
         undemonstrated: whether a tool may have neither examples nor an annotation prompt; it is then shown zero-shot.
-
-    A `UsageError` if there is no tool, a key in `mock` is not there or has no mock response, or a tool must not be
-    without demonstrations.
     """
     out: dict[str, LibraryTool] = {}
     for tool in tools:

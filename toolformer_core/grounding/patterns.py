@@ -31,16 +31,12 @@ TIMEOUT_S = 10.0  # for one text
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One kind of word token."""
-
     name: str
     expression: str  # regular, of the package `regex`, with Unicode properties; every match counts once
     prior: float  # P_j, how likely a token of a text has this pattern, in (0, 1]
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise UsageError("a pattern has no name")
-        if isinstance(self.prior, bool) or not isinstance(self.prior, (int, float)) or not 0 < self.prior <= 1:
+        if not 0 < self.prior <= 1:
             raise UsageError(f"the prior of the pattern {self.name} must lie in (0, 1], got {self.prior!r}")
         try:
             matches_nothing = regex.compile(self.expression).fullmatch("") is not None
@@ -52,10 +48,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class PatternSet:
-    """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see.
-
-    A `UsageError` if there is no pattern, or two have one name.
-    """
+    """The patterns S, in order of precedence: what an earlier pattern has matched, a later one does not see."""
 
     name: str
     patterns: tuple[Pattern, ...]
@@ -151,6 +144,10 @@ def _with_digits(text: str) -> str:
 
 
 _WORD = r"\p{L}\p{N}_"  # what Python's `re`, with which the authors count, takes for a word character
+_TIME = (
+    rf"(?<![{_WORD}])(?:\p{{Nd}}{{4}}-\p{{Nd}}{{2}}-\p{{Nd}}{{2}}|\p{{Nd}}{{2}}:\p{{Nd}}{{2}}(?::\p{{Nd}}{{2}})?"
+    rf"|\p{{Nd}}{{2}}/\p{{Nd}}{{2}}/\p{{Nd}}{{4}})(?![{_WORD}])"
+)
 
 AUTHORS_PATTERNS = PatternSet(
     "authors",
@@ -161,12 +158,7 @@ AUTHORS_PATTERNS = PatternSet(
         Pattern("english", "[A-Za-z]+", 0.75),
         Pattern("sleep", r"sleep for (?:[0-9]*\.)?[0-9]+ seconds", 0.02),
         Pattern("move", rf"(?im:^(?=.*(?<![{_WORD}])robot(?![{_WORD}])).*(?<![{_WORD}])moving(?![{_WORD}]))", 0.02),
-        Pattern(
-            "time",
-            rf"(?<![{_WORD}])(?:\p{{Nd}}{{4}}-\p{{Nd}}{{2}}-\p{{Nd}}{{2}}|\p{{Nd}}{{2}}:\p{{Nd}}{{2}}(?::\p{{Nd}}{{2}})?"
-            rf"|\p{{Nd}}{{2}}/\p{{Nd}}{{2}}/\p{{Nd}}{{4}})(?![{_WORD}])",
-            0.02,
-        ),
+        Pattern("time", _TIME, 0.02),
     ),
     authors_rule=True,
 )

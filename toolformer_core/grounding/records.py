@@ -41,21 +41,13 @@ class Weights:
 def pattern_similarity(
     answer: Sequence[int], response: Sequence[int], weights: Sequence[float], smoothing: float = GEAR_LAMBDA
 ) -> float:
-    """Return P(a, a_i), in [0, max_j log(1 / P_j)]; 0 if the response, or an answer without smoothing, has no pattern.
-
-    Of each pattern: C_j(a), C_j(a_i) and the weight log(1 / P_j).
-    """
+    """Return P(a, a_i), in [0, max_j log(1 / P_j)], of each pattern's C_j(a), C_j(a_i) and weight log(1 / P_j)."""
     response_length = sum(response)
     answer_length = sum(answer) + smoothing * len(weights)
     if not response_length or not answer_length:
         return 0.0
     total = sum((a + smoothing) * r * w for a, r, w in zip(answer, response, weights, strict=True))
     return total / (answer_length * response_length)
-
-
-def total_score(semantic: float, pattern: float, gamma: float = GEAR_GAMMA) -> float:
-    """Return f_i."""
-    return gamma * semantic + (1 - gamma) * pattern
 
 
 def best_of(scores: Sequence[tuple[Key, float]], threshold: float | None = None) -> Key | None:
@@ -68,8 +60,6 @@ def best_of(scores: Sequence[tuple[Key, float]], threshold: float | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query Q."""
-
     text: str
     context: str = ""  # what a tool may know besides, e.g. the date for the calendar (ISO)
 
@@ -115,13 +105,12 @@ class Grounding:
     pattern_weights: tuple[float, ...]  # log(1 / P_j)
 
     def pattern(self, score: ToolScore, smoothing: float) -> float:
-        """Return P of one of the scores."""
         return pattern_similarity(self.counts, score.counts, self.pattern_weights, smoothing)
 
     def totals(self, weights: Weights) -> list[tuple[str, float]]:
         """Return each tool's total score f_i, in the order of the library."""
         pattern = [(score, self.pattern(score, weights.smoothing)) for score in self.scores]
-        return [(score.tool, total_score(score.semantic, p, weights.gamma)) for score, p in pattern]
+        return [(score.tool, weights.gamma * score.semantic + (1 - weights.gamma) * p) for score, p in pattern]
 
     def choice(self, weights: Weights) -> str | None:
         """Return the key of the best tool; None if no tool reaches the threshold."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +24,6 @@ _ROWS = 64  # answers that are written at a time
 
 
 class HFSmallLM:
-    """A transformers model as the small LM."""
-
     def __init__(self, lm: TransformersLM) -> None:
         self.lm = lm
 
@@ -63,11 +60,11 @@ class HFSmallLM:
         hf_model = self.lm.hf_model
         room = hf_model.context_length - (hf_model.bos is not None) - max_tokens
         fitting = [i for i, prompt in enumerate(prompts) if 0 < len(hf_model.encode(prompt)) <= room]
-        settings = [GenerationSettings(max_new_tokens=max_tokens, top_k=0, max_calls=0) for _ in fitting]
+        greedy = GenerationSettings(max_new_tokens=max_tokens, top_k=0, max_calls=0)
+        settings = [greedy] * len(fitting)
         if top_p is not None:
-            seeds = [numbers_of("call", prompts[i], count=1)[0] for i in fitting]
-            drawn = partial(replace, temperature=1.0, top_p=top_p, stop=("\n",))
-            settings = [drawn(one, seed=seed) for one, seed in zip(settings, seeds, strict=True)]
+            drawn = replace(greedy, temperature=1.0, top_p=top_p, stop=("\n",))
+            settings = [replace(drawn, seed=numbers_of("call", prompts[i], count=1)[0]) for i in fitting]
         with closing(Toolformer(self.lm, [], max_rows=_ROWS)) as toolformer:
             written = toolformer.generate([prompts[i] for i in fitting], settings)
         by_index = {i: generation.text for i, generation in zip(fitting, written, strict=True)}

@@ -43,7 +43,6 @@ def test_the_whole_model_can_be_taught() -> None:
     assert not call_fault(broken.whole().hf_model.tokenizer, "Calculator")
     verdict = judge(whole())
     assert verdict.teachable
-    assert verdict.step == ""
     assert all(passed(verdict).values())
 
 

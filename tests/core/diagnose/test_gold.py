@@ -162,10 +162,9 @@ def test_the_reference_is_of_the_shipped_model_and_texts() -> None:
     assert {tuple(measures) for measures in shipped.tools.values()} == {STEPS}
 
 
-def test_one_command_writes_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_writes_the_reference(tmp_path: Path) -> None:
     out = tmp_path / "reference.json"
-    monkeypatch.setattr("sys.argv", ["reference", "--tools", "calendar", "--documents", "4", "--out", str(out)])
-    reference.main()
+    reference.main("calendar", 4, out)
     written = reference.read_reference(out)
     assert (written.model, written.documents, set(written.tools)) == (model_digest("embedded"), 4, {"calendar"})
     assert tuple(written.tools["calendar"]) == STEPS

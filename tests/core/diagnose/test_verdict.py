@@ -187,8 +187,7 @@ def test_an_unrelated_call_of_a_tool_without_input_stands_elsewhere() -> None:
 
 def test_a_whole_pipeline_can_be_taught() -> None:
     verdict = judge(figures(), {"position": 0.25})
-    assert verdict.teachable
-    assert verdict.step == ""
+    assert (verdict.teachable, verdict.step) == (True, "")
     assert verdict.description.startswith(
         "3 calls are kept at tau_f = 0.5; 67 % of them are right (33 % at the right word, too)"
     )
@@ -232,27 +231,22 @@ def broken(step: str) -> Figures:
 @pytest.mark.parametrize("step", STEPS)
 def test_the_step_that_falls_short_is_named(step: str) -> None:
     verdict = judge(broken(step))
-    assert not verdict.teachable
-    assert verdict.step == step
+    assert (verdict.teachable, verdict.step) == (False, step)
     assert verdict.description
     assert verdict.suggestion
 
 
-def test_of_several_the_first_of_the_pipeline_is_named() -> None:
-    late = broken("threshold")
-    assert judge(replace(late, position=broken("position").position)).step == "position"
-    assert judge(replace(late, use=broken("tool").use)).step == "tool"
-
-
-def test_what_is_only_looked_at_is_not_blamed_where_the_rest_does_well() -> None:
-    whole = figures()  # position 0.5, imitation 1.0: well
-    assert judge(changed(whole, structure__demonstrations=0)).teachable
-    assert judge(changed(whole, structure__place_alone=0.0)).teachable
-
-
-def test_where_nothing_is_copied_at_all_imitation_is_its_consequence() -> None:
-    assert judge(copying(broken("imitation"), 0.04)).step == "copying"
-    assert judge(copying(broken("imitation"), 0.05)).step == "imitation"
+def test_of_several_steps_the_first_is_named_that_is_no_consequence() -> None:
+    late, whole = broken("threshold"), figures()  # position 0.5, imitation 1.0: well
+    for seen, step in (
+        (replace(late, position=broken("position").position), "position"),
+        (replace(late, use=broken("tool").use), "tool"),
+        (changed(whole, structure__demonstrations=0), ""),  # only looked at, and the rest does well
+        (changed(whole, structure__place_alone=0.0), ""),
+        (copying(broken("imitation"), 0.04), "copying"),  # nothing is copied at all
+        (copying(broken("imitation"), 0.05), "imitation"),
+    ):
+        assert judge(seen).step == step
 
 
 def test_a_tool_that_does_not_answer_at_all() -> None:
@@ -262,25 +256,20 @@ def test_a_tool_that_does_not_answer_at_all() -> None:
     assert (verdict.step, verdict.description) == ("tool", "the index is broken")
 
 
-def test_a_prompt_that_does_not_fit() -> None:
-    class Short(ScriptedLM):
+def test_only_a_prompt_that_does_not_fit_is_blamed_on_the_prompt() -> None:
+    class Failing(ScriptedLM):
         def scan(self, prompt, texts):
-            raise ContextError("the prompt has 900 tokens")
+            raise error
 
-    seen = observed(lm=Short(log_probs=log_probs))
+    error: Exception = ContextError("the prompt has 900 tokens")
+    seen = observed(lm=Failing(log_probs=log_probs))
     verdict = judge(figures_of(seen, 0.5, STRUCTURE))
     assert (verdict.step, verdict.description) == ("prompt", "the prompt has 900 tokens")
     assert "longer context" in verdict.suggestion
     assert len(seen.trials) == 6  # the filter needs no prompt
-
-
-def test_what_fails_for_another_reason_is_not_blamed_on_the_prompt() -> None:
-    class Gone(ScriptedLM):
-        def scan(self, prompt, texts):
-            raise ModelError("no server answers")
-
+    error = ModelError("no server answers")
     with pytest.raises(ModelError, match="no server answers"):
-        observed(lm=Gone(log_probs=log_probs))
+        observed(lm=Failing(log_probs=log_probs))
 
 
 @given(st.floats(1e-6, 1.0))

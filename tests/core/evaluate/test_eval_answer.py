@@ -26,18 +26,17 @@ def items(*prompts: str) -> list[Item]:
     return [Item(f"i{n}", "demo", prompt, ("35",), group="g") for n, prompt in enumerate(prompts)]
 
 
-def plain_nll(lm: TransformersLM, text: str) -> tuple[float, int]:
-    """One token at a time from all that fits in front of it is what half-overlapping windows come to in one window."""
-    ids = [lm.hf_model.bos, *encode(lm, text)]
+def plain_nll(lm: TransformersLM, ids: list[int], last: int) -> float:
+    """Of the last tokens, each from all those in front of it, " [" impossible."""
     log_p = plain_log_probs(lm, ids)  # (T, V)
     (trigger,) = lm.hf_model.trigger
     total = 0.0
-    for at in range(1, len(ids)):
+    for at in range(len(ids) - last, len(ids)):
         row = log_p[at - 1].clone()
         if ids[at] != trigger:
             row[trigger] = -math.inf
         total -= float(row[ids[at]] - torch.logsumexp(row, 0))
-    return total, len(ids) - 1
+    return total
 
 
 def test_perplexity_is_the_plain_one_with_calls_disabled() -> None:
@@ -45,8 +44,8 @@ def test_perplexity_is_the_plain_one_with_calls_disabled() -> None:
     texts = ["It is [ 3 + 4 ] = 7.", "x", "A longer text, with 27 + 4 * 2 = 35 in it, and words.", ""]
     found = likelihoods(lm, items(*texts))
     for one, text in zip(found[:3], texts, strict=False):
-        nll, tokens = plain_nll(lm, text)
-        assert (one.nll, one.tokens) == (pytest.approx(nll, abs=1e-3), tokens)
+        ids = [lm.hf_model.bos, *encode(lm, text)]
+        assert (one.nll, one.tokens) == (pytest.approx(plain_nll(lm, ids, len(ids) - 1), abs=1e-3), len(ids) - 1)
         assert one.characters == len(text)
     assert (found[3].tokens, found[3].nll, found[3].problem) == (0, 0.0, "no_tokens")
 
@@ -55,16 +54,10 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half() -> None:
     lm = tiny_lm(context=33)  # a start token and 32 of the text
     ids = encode(lm, LONG)
     (found,) = likelihoods(lm, items(LONG))
-    (trigger,) = lm.hf_model.trigger
     total, done, start = 0.0, 0, 0
     while done < len(ids):  # 0..32, then 16 new ones at a time, each with at least 16 in front
         end = min(start + 32, len(ids))
-        log_p = plain_log_probs(lm, [lm.hf_model.bos, *ids[start:end]])
-        for at in range(done, end):
-            row = log_p[at - start].clone()
-            if ids[at] != trigger:
-                row[trigger] = -math.inf
-            total -= float(row[ids[at]] - torch.logsumexp(row, 0))
+        total += plain_nll(lm, [lm.hf_model.bos, *ids[start:end]], end - done)
         done, start = end, start + 16
     assert (found.nll, found.tokens) == (pytest.approx(total, rel=1e-5), len(ids))
 
@@ -182,13 +175,6 @@ def test_thresholds_hold_calls_back() -> None:
     toolformer = Toolformer(lm, list(build_tools(["calculator"]).values()))
     for factor, called in ((0.999, True), (1.001, False)):
         trigger = {"calculator": factor * p}
-        (found,) = answer(
-            toolformer,
-            task_named("svamp"),
-            items("So!"),
-            top_k=2,
-            tools=["calculator"],
-            max_new_tokens=4,
-            trigger=trigger,
-        )
+        options = {"top_k": 2, "tools": ["calculator"], "max_new_tokens": 4, "trigger": trigger}
+        (found,) = answer(toolformer, task_named("svamp"), items("So!"), **options)  # type: ignore[arg-type]
         assert found.called == called

@@ -3,7 +3,7 @@
 import calendar
 import re
 from collections import Counter, defaultdict
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import pytest
 
@@ -17,7 +17,6 @@ BY_TEMPLATE = defaultdict(list)
 for _item in ITEMS:
     BY_TEMPLATE[_item.group].append(_item)
 
-MONTHS = {name: n for n, name in enumerate(calendar.month_name) if name}
 FIELD = "(day of the week|day of the month|month|year)"
 RELATIVE = {"day before yesterday": -2, "yesterday": -1, "today": 0, "tomorrow": 1, "day after tomorrow": 2}
 
@@ -32,8 +31,7 @@ def field_of(field: str, day: date) -> str:
 
 
 def read_date(text: str) -> date:
-    month, day, year = re.fullmatch(r"(\w+) (\d+), (\d+)", text).groups()
-    return date(int(year), MONTHS[month], int(day))
+    return datetime.strptime(text, "%B %d, %Y").date()
 
 
 def holiday(name: str, year: int) -> date:

@@ -1,10 +1,8 @@
 """Every benchmark is read from its published file format, plain and packed."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.core.evaluate.published.all import FORMATS, lines, packed, split
+from tests.core.evaluate.published import FORMATS, lines, packed, split
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.readers.cloze import relations
 from toolformer_core.evaluate.readers.rows import texts_in
@@ -13,31 +11,21 @@ from toolformer_core.evaluate.tasks import read, task_named
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_published_format(name, tmp_path):
-    form = FORMATS[name]
-    items, rejected = split(read(task_named(form.task), form.write(tmp_path)))
-    assert [item.answers for item in items] == form.answers
-    assert [(r.line, r.reason) for r in rejected] == form.rejected
+def test_a_published_format_and_its_gold_answers(name, tmp_path):
+    form, task = FORMATS[name], task_named(FORMATS[name].task)
+    items, rejected = split(read(task, form.write(tmp_path)))
+    assert [list(item.answers) for item in items] == form.answers
+    assert [[r.line, r.reason] for r in rejected] == form.rejected
     assert all(r.detail for r in rejected)
     for item, prompt in zip(items, form.prompts, strict=False):
         assert item.prompt.endswith(prompt)
     for item, day in zip(items, form.dates, strict=False):
-        assert item.date == day
-    assert {item.task for item in items} == {form.task}
-    assert {x.source for x in (*items, *rejected)} == {Path(form.name).name}
+        assert (item.date or "") == day
+    assert {x.source for x in (*items, *rejected)} == {form.path.name}
     assert len({item.item_id for item in items}) == len(items)
-    assert not any(item.prompt != item.prompt.strip() for item in items)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_gold_answers_are_right(name, tmp_path):
-    form = FORMATS[name]
-    task = task_named(form.task)
-    items, _ = split(read(task, form.write(tmp_path)))
     for item in items:
-        for answer in item.answers:
-            assert is_right(task, item, f" {answer}.")
-            assert is_right(task, item, f" {answer}\n\nand more")
+        assert (item.task, item.prompt) == (form.task, item.prompt.strip())
+        assert all(is_right(task, item, f" {a}.") and is_right(task, item, f" {a}\n\nand more") for a in item.answers)
         assert not is_right(task, item, " something else entirely")
 
 
@@ -51,7 +39,7 @@ def test_packed_files(name, how, tmp_path):
     assert [(i.item_id, i.prompt, i.answers, i.line) for i in items] == [
         (i.item_id, i.prompt, i.answers, i.line) for i in plain
     ]
-    assert [(r.line, r.reason) for r in rejected] == form.rejected
+    assert [[r.line, r.reason] for r in rejected] == form.rejected
 
 
 def test_ids_are_the_files_own_or_of_the_content(tmp_path):
@@ -60,7 +48,7 @@ def test_ids_are_the_files_own_or_of_the_content(tmp_path):
     items, _ = split(read(task_named("nq"), FORMATS["nq"].write(tmp_path)))
     assert items[2].item_id == f"{items[0].item_id}#2"  # the same row again, counted as the benchmark does
     other = tmp_path / "other.jsonl"
-    other.write_text("\n" + FORMATS["nq"].text)
+    other.write_text("\n" + FORMATS["nq"].path.read_text())
     again, _ = split(read(task_named("nq"), other))
     assert [i.item_id for i in again] == [i.item_id for i in items]
 
@@ -72,7 +60,7 @@ def test_a_folder_is_read_by_the_names_of_its_files(tmp_path):
     (tmp_path / "notes.md").write_text("not data")
     for name in ("lama-squad", "lama-google-re", "lama-trex"):
         items, rejected = split(read(task_named(name), tmp_path))
-        assert {x.source for x in (*items, *rejected)} == {FORMATS[name].name}
+        assert {x.source for x in (*items, *rejected)} == {FORMATS[name].file}
 
 
 def test_an_empty_file_hides_no_other(tmp_path):

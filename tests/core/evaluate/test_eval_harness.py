@@ -50,25 +50,22 @@ def asking(kind: str, *arguments: Any, task: str = "task") -> list[Instance]:
     return [Instance(kind, {}, given, 0, (task, i, 1)) for i, given in enumerate(arguments)]
 
 
-WRITING = """
-task: sevens
+COMMON = """
+task: {name}
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {data}}}, cache_dir: {cache}}}
 test_split: test
-output_type: generate_until
 doc_to_text: "{{{{question}}}}"
+"""
+WRITING = """
+output_type: generate_until
 doc_to_target: "{{{{answer}}}}"
 generation_kwargs: {{until: ["."], max_gen_toks: 8, do_sample: false, temperature: 1.0}}
 metric_list: [{{metric: exact_match}}]
 filter_list: [{{name: number, filter: [{{function: regex, regex_pattern: "([0-9]+)"}}, {{function: take_first}}]}}]
 """
 CHOOSING = """
-task: choices
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {data}}}, cache_dir: {cache}}}
-test_split: test
 output_type: multiple_choice
-doc_to_text: "{{{{question}}}}"
 doc_to_choice: "{{{{choices}}}}"
 doc_to_target: "{{{{label}}}}"
 metric_list: [{{metric: acc}}]
@@ -99,7 +96,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, yaml in (("sevens", WRITING), ("choices", CHOOSING)):
         data = tmp_path / f"{name}.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows[name]))
-        (tmp_path / f"{name}.yaml").write_text(yaml.format(data=data, cache=tmp_path / "cache"))
+        (tmp_path / f"{name}.yaml").write_text((COMMON + yaml).format(name=name, data=data, cache=tmp_path / "cache"))
     return tmp_path
 
 
@@ -291,9 +288,8 @@ def test_long_contexts_are_cut_on_the_left_and_long_continuations_refused() -> N
 def test_a_continuation_that_merges_into_its_context_is_still_scored() -> None:
     lm = tiny_lm()
     context, e = lm.hf_model.encode("The Nil"), lm.hf_model.encode("e")
-    assert len(lm.hf_model.encode("The Nile")) < len(
-        context
-    )  # " Nile" is one token: nothing is left behind the context
+    # " Nile" is one token: nothing is left behind the context
+    assert len(lm.hf_model.encode("The Nile")) < len(context)
     ((log_p, _),) = HarnessModel(Toolformer(lm, [])).loglikelihood(asking("loglikelihood", ("The Nil", "e")), True)
     assert log_p == pytest.approx(plain_scores(lm, [0, *context, *e], 1)[0], abs=CLOSE)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.core.evaluate.published.files import split
+from tests.core.evaluate.published import split
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.scoring import is_right
 from toolformer_core.evaluate.tasks import read, task_named

@@ -47,81 +47,62 @@ def test_five_words(answer, said, right):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "texts"),
     [
-        ("Paris", "PARIS!"),
-        ("Paris", "(Paris)"),
-        ("Paris", "Paris’s streets"),
-        ("Jean-Paul Sartre", "Jean Paul Sartre"),
-        ("Beyoncé", "beyonce"),
-        ("Tromsø", "Tromso"),
-        ("Straße", "STRASSE"),
-        ("Ｐａｒｉｓ", "Paris"),  # full width
-        ("AT&T", "AT and T"),
-        ("5%", "5 percent"),
-        ("U.S.", "the US army"),
-        ("US", "the U.S. army"),
-        ("J. K. Rowling", "JK Rowling"),
-        ("The United States", "United States"),
-        ("ma'am", "ma’am"),
-        ("हिन्दी", "यह हिन्दी है"),
-        ("مصر", "في مِصْر الآن"),  # vowel signs
-        ("北京", "答案是北京市"),
+        ("Paris", ["PARIS!", "(Paris)", "Paris’s streets"]),
+        ("Jean-Paul Sartre", ["Jean Paul Sartre"]),
+        ("Beyoncé", ["beyonce"]),
+        ("Tromsø", ["Tromso"]),
+        ("Straße", ["STRASSE"]),
+        ("Ｐａｒｉｓ", ["Paris"]),  # full width
+        ("AT&T", ["AT and T"]),
+        ("5%", ["5 percent"]),
+        ("U.S.", ["the US army"]),
+        ("US", ["the U.S. army"]),
+        ("J. K. Rowling", ["JK Rowling"]),
+        ("The United States", ["United States"]),
+        ("ma'am", ["ma’am"]),
+        ("हिन्दी", ["यह हिन्दी है"]),
+        ("مصر", ["في مِصْر الآن"]),  # vowel signs
+        ("北京", ["答案是北京市"]),
+        # numbers
+        ("7", ["seven apples"]),
+        ("21", ["twenty one"]),
+        ("1000", ["1,000.00"]),
+        ("a hundred and two", ["102"]),
+        ("5 million", ["5,000,000"]),
+        ("three dozen", ["36 eggs"]),
+        ("sixth", ["the 6th of May"]),
+        ("-3", ["−3 degrees"]),
+        ("1939", ["1939-1945"]),
+        ("07", ["7"]),
     ],
 )
-def test_the_same_words(answer, said):
-    assert within_first_words([answer], said, 10)
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ("art", "party"),
-        ("Rome", "Romeo"),
-        ("The Who", "who is it"),  # an article may only be missing from three words or more
-        ("the Beatles", "Beatles"),
-        ("हिन्दी", "हिन्दीभाषी"),
-        ("北京", "北 is not 京"),
-        ("5 miles", "1.5 miles"),
-        ("5", "mp5"),
-    ],
-)
-def test_other_words(answer, said):
-    assert not within_first_words([answer], said, 10)
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ("7", "seven apples"),
-        ("21", "twenty one"),
-        ("1000", "1,000.00"),
-        ("a hundred and two", "102"),
-        ("5 million", "5,000,000"),
-        ("three dozen", "36 eggs"),
-        ("sixth", "the 6th of May"),
-        ("-3", "−3 degrees"),
-        ("1939", "1939-1945"),
-        ("07", "7"),
-    ],
-)
-def test_the_same_numbers(answer, said):
-    assert within_first_words([answer], said, 5)
+def test_the_same_words(answer, texts):
+    assert [text for text in texts if not within_first_words([answer], text, 10)] == []
 
 
 @pytest.mark.parametrize(
     ("answer", "texts"),
     [
+        ("art", ["party"]),
+        ("Rome", ["Romeo"]),
+        ("The Who", ["who is it"]),  # an article may only be missing from three words or more
+        ("the Beatles", ["Beatles"]),
+        ("हिन्दी", ["हिन्दीभाषी"]),
+        ("北京", ["北 is not 京"]),
+        ("5 miles", ["1.5 miles"]),
+        # numbers
         ("1", ["twenty-one", "1.5", "-1", "1st", "11"]),
         ("one", ["21", "twenty-one"]),
-        ("5", ["1.5"]),
+        ("5", ["1.5", "mp5"]),
         ("1000", ["1,000,000"]),
         ("1990", ["1990s"]),
         ("100", ["two hundred"]),
     ],
 )
-def test_other_numbers(answer, texts):
-    assert [text for text in texts if within_first_words([answer], text, 5)] == []
+def test_other_words(answer, texts):
+    assert [text for text in texts if within_first_words([answer], text, 10)] == []
 
 
 def test_any_alias_will_do():

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.core.evaluate.published.all import FORMATS, lines, split
+from tests.core.evaluate.published import FORMATS, lines, split
 from toolformer_core.errors import CorpusError, UnknownNameError
 from toolformer_core.evaluate.figures import DECODING, PERPLEXITY, TABLES, figures_for
 from toolformer_core.evaluate.items import Item, Rule
@@ -132,10 +132,10 @@ def test_reading_from_the_hub(hub):
 
 
 def test_mlqa_on_the_hub_has_a_config_per_language_and_a_row_that_is_no_object_is_rejected(hub):
-    hub.answers["facebook/mlqa"] = [json.loads(FORMATS["mlqa-hub"].text)]
+    hub.answers["facebook/mlqa"] = [json.loads(FORMATS["mlqa-hub"].path.read_text())]
     assert len(list(read(task_named("mlqa-zh")))) == 1
     assert hub.asked == [("facebook/mlqa", "mlqa.en.zh", "test")]
-    row = json.loads(FORMATS["mlqa-es"].text)["data"][0]
+    row = json.loads(FORMATS["mlqa-es"].path.read_text())["data"][0]
     row["paragraphs"][0]["qas"].append("a question")
     hub.answers["facebook/mlqa"] = [row]
     _, rejected = split(read(task_named("mlqa-es")))

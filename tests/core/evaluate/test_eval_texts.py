@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.core.evaluate.published.all import lines, split
+from tests.core.evaluate.published import lines, split
 from toolformer_core.errors import CorpusError
 from toolformer_core.evaluate.tasks import read, task_named
 

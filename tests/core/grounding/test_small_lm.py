@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from tiny import tiny_lm, tokenizer
 
 from toolformer_core.errors import UsageError
@@ -131,18 +130,11 @@ def test_an_encoder_that_is_not_there_is_refused() -> None:
         load_encoder("no-such-folder/model")
 
 
-def saved_static_model(folder: Path) -> NDArray[np.float32]:
-    """Save a model2vec model with random vectors; return the vectors."""
+def test_a_model2vec_model_is_an_encoder(tmp_path: Path) -> None:
     model2vec = pytest.importorskip("model2vec")
     vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
-    model2vec.StaticModel(vectors=vectors, tokenizer=tokenizer().backend_tokenizer, normalize=False).save_pretrained(
-        folder
-    )
-    return vectors
-
-
-def test_a_model2vec_model_is_an_encoder(tmp_path: Path) -> None:
-    vectors = saved_static_model(tmp_path)
+    static = model2vec.StaticModel(vectors=vectors, tokenizer=tokenizer().backend_tokenizer, normalize=False)
+    static.save_pretrained(tmp_path)
     ids = tokenizer()("a text", add_special_tokens=False)["input_ids"]
     encoder = load_encoder(str(tmp_path))
     assert encoder.encode(["a text"])[0] == pytest.approx(normalised([vectors[ids].mean(axis=0)])[0], abs=1e-5)

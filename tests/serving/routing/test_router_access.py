@@ -2,72 +2,67 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from serving.engine_thread import EngineThread, PendingRequest
 from serving.errors import RequestError
 from serving.routing.model_access import Embedder, Writing, Written, _collect
 from tests.fakes import FakeTool, StuckTool
+from tests.serving.routed import WordEncoder
 from tests.serving.servers import DEADLINE_S
 from toolformer_core.decode.records import Finished, Generation, TextDelta
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ToolformerError
-from toolformer_core.grounding.encoders import Embeddings, normalised
 from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.records import ToolFailure, ToolResponse, ToolResult
 
 
-class CountingEncoder:
-    digest = "counting"
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def encode(self, texts: Sequence[str]) -> Embeddings:
-        self.asked += texts
-        return normalised(np.asarray([[1.0, float(len(text))] for text in texts]))
-
-
 def test_descriptions_are_embedded_once_and_a_bounded_number_is_kept() -> None:
-    encoder = CountingEncoder()
+    encoder = WordEncoder()
 
     async def ask() -> None:
         thread = EngineThread(lambda: pytest.fail("no model is needed"), max_rows=1, queue=0)
         embedder = Embedder(thread, encoder, capacity=3)
         assert await embedder.similarities("q", []) == []
-        # (1, 1) with (1, 1), and with (1, 3): 4 / sqrt(2 * 10) = 0.894427
-        assert await embedder.similarities("q", ["a", "bbb"]) == pytest.approx([1.0, 0.894427])
-        await embedder.similarities("q", ["bbb", "a", "cc"])
-        await embedder.similarities("q", ["dddd", "cc"])  # "bbb" was used longest ago
-        assert len(embedder) == 3
-        await embedder.similarities("q", ["bbb"])
+        # (1, 0) with (1, 0), and with (1, 3): 1 / sqrt(10) = 0.316228
+        assert await embedder.similarities("q", ["a", "seven"]) == pytest.approx([1.0, 0.316228])
+        await embedder.similarities("q", ["seven", "a", "cc"])
+        await embedder.similarities("q", ["dddd", "cc"])  # "seven" was used longest ago
+        assert len(embedder._rows) == 3
+        await embedder.similarities("q", ["seven"])
         many = [f"{i}" for i in range(9)]
         assert len(await embedder.similarities("q", many)) == 9
-        assert len(embedder) == 3
+        assert len(embedder._rows) == 3
 
     asyncio.run(ask())
-    assert encoder.asked[:10] == ["q", "a", "bbb", "q", "cc", "q", "dddd", "q", "bbb", "q"]
+    assert encoder.embedded[:10] == ["q", "a", "seven", "q", "cc", "q", "dddd", "q", "seven", "q"]
+
+
+@contextlib.asynccontextmanager
+async def ready(lm: TransformersLM, tool: FakeTool, **more: Any) -> AsyncIterator[EngineThread]:
+    thread = EngineThread(lambda: Toolformer(lm, [tool], **more), max_rows=2, queue=0)
+    with pytest.raises(RequestError, match="loading"):
+        await thread.between_rounds(lambda: 1)
+    thread.start()
+    while thread.state != "ready":
+        await asyncio.sleep(0.01)
+    try:
+        yield thread
+    finally:
+        await thread.close()
 
 
 def test_work_between_rounds(lm: TransformersLM) -> None:
-    thread = EngineThread(lambda: Toolformer(lm, []), max_rows=2, queue=0)
-
     async def ask() -> None:
-        with pytest.raises(RequestError, match="loading"):
-            await thread.between_rounds(lambda: 1)
-        thread.start()
-        while thread.state != "ready":
-            await asyncio.sleep(0.01)
-        names = await asyncio.gather(*(thread.between_rounds(lambda: thread._thread.name) for _ in range(3)))
-        assert names == ["decode"] * 3
-        with pytest.raises(ZeroDivisionError):
-            await thread.between_rounds(lambda: 1 // 0)
-        assert await thread.between_rounds(lambda: 2) == 2  # the engine goes on
-        await thread.close()
+        async with ready(lm, FakeTool({})) as thread:
+            names = await asyncio.gather(*(thread.between_rounds(lambda: thread._thread.name) for _ in range(3)))
+            assert names == ["decode"] * 3
+            with pytest.raises(ZeroDivisionError):
+                await thread.between_rounds(lambda: 1 // 0)
+            assert await thread.between_rounds(lambda: 2) == 2  # the engine goes on
         with pytest.raises(RequestError):
             await thread.between_rounds(lambda: 3)
 
@@ -104,18 +99,6 @@ def test_a_text_that_is_long_enough_is_ended() -> None:
     with pytest.raises(RequestError) as caught:
         asyncio.run(collect(finished(0, "stop"), finished(1, "stopped")))
     assert (caught.value.status, caught.value.code) == (503, "stopped")
-
-
-@contextlib.asynccontextmanager
-async def ready(lm: TransformersLM, tool: FakeTool, **more: Any) -> AsyncIterator[EngineThread]:
-    thread = EngineThread(lambda: Toolformer(lm, [tool], **more), max_rows=2, queue=0)
-    thread.start()
-    while thread.state != "ready":
-        await asyncio.sleep(0.01)
-    try:
-        yield thread
-    finally:
-        await thread.close()
 
 
 def test_a_tool_is_given_up_in_time_while_the_engine_has_nothing_to_do(lm: TransformersLM) -> None:

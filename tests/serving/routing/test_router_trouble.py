@@ -158,17 +158,6 @@ def test_a_query_that_no_prompt_has_room_for(client: openai.OpenAI) -> None:
     assert caught.value.code == "tool_use_failed"
 
 
-def test_all_places_taken(lm: TransformersLM, tools: list[Tool]) -> None:
-    with routed(lm, tools, 1, queue=0, mock=("days",)) as server:
-        server.engine_thread.taken += 1
-        try:
-            refused = httpx.post(f"{server.url}/v1/chat/completions", json={"model": NAME, "messages": [MESSAGE]})
-        finally:
-            server.engine_thread.taken -= 1
-    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
-    assert refused.headers["retry-after"]
-
-
 @pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "sevens"}}])
 def test_the_engine_fails_while_tools_are_ranked(lm: TransformersLM, tools: list[Tool], choice: Any) -> None:
     with routed(lm, tools, mock=("days",)) as server:

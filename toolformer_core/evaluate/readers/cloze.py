@@ -37,11 +37,13 @@ def relations() -> dict[str, str]:
 def lama(task: str, row: BenchmarkRow, source: str) -> Item:
     label = text_of(row, "obj_label")
     aliases = texts_in(optional(row, "obj_aliases"))
-    relation = _relation(row, source)
-    unusable = ""
-    for statement, surfaces in _statements(row, relation):
-        prefix = _before(statement, _MASK)
-        if prefix is not None:
+    predicate, of_file = optional(row, "predicate_id"), re.match(r"P\d+", PurePath(source).name)
+    relation = predicate if isinstance(predicate, str) else of_file[0] if of_file else ""
+    statements = list(_statements(row, relation))
+    if not statements:
+        raise BadRowError("no_statement", "no masked sentence, no template, and no relation that is known")
+    for statement, surfaces in statements:
+        if (prefix := _before(statement, _MASK)) is not None:
             return item_of(
                 task,
                 completion(prefix),
@@ -49,10 +51,7 @@ def lama(task: str, row: BenchmarkRow, source: str) -> Item:
                 item_id=optional(row, "uuid", "id"),
                 group=relation or str(optional(row, "pred") or ""),
             )
-        unusable = unusable or statement
-    if not unusable:
-        raise BadRowError("no_statement", "no masked sentence, no template, and no relation that is known")
-    raise BadRowError("mask_not_last", f"{_MASK} must stand once, at the end: {unusable[-100:]}")
+    raise BadRowError("mask_not_last", f"{_MASK} must stand once, at the end: {statements[0][0][-100:]}")
 
 
 def templama(task: str, row: BenchmarkRow, source: str) -> Item:
@@ -93,13 +92,6 @@ def _statements(row: BenchmarkRow, relation: str) -> Iterator[tuple[str, list[st
         yield template.replace("[X]", subject.strip()).replace("[Y]", _MASK), []
     elif phrase := relations().get(relation):
         yield f"{phrase.format(x=subject.strip())} {_MASK}", []
-
-
-def _relation(row: BenchmarkRow, source: str) -> str:
-    predicate = optional(row, "predicate_id")
-    if isinstance(predicate, str):
-        return predicate
-    return match[0] if (match := re.match(r"P\d+", PurePath(source).name)) else ""
 
 
 def _before(statement: str, mask: str) -> str | None:

@@ -47,35 +47,26 @@ _Values = Iterator[tuple[int, Any] | RejectedRow]
 
 
 def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
-    """Return the files of a benchmark, sorted; in a folder, all files below it with a known suffix and matching name.
+    """Return the files of a benchmark, sorted: the path, or the files in it that are not empty and have a known suffix.
 
-    Empty files are skipped. Of the globs `names` the first one that matches any file of a folder is used. A CorpusError
-    if there is no such path, the suffix is unknown, or the folder holds no such file.
+    Of the globs `names` the first one that matches any file of a folder is used. A CorpusError if there is none.
     """
     if path.is_file():
-        if not _is_benchmark(path):
+        if not path.name.lower().endswith(SUFFIXES):
             raise CorpusError(f"{path} is not a benchmark file. Valid extensions: {', '.join(SUFFIXES)}.")
         return [path]
     if not path.is_dir():
         raise CorpusError(f"no such benchmark file or folder: {path}")
-    candidates = [p for p in regular_files(path) if _is_benchmark(p) and p.name not in NOT_ROWS and p.stat().st_size]
+    known = (p for p in regular_files(path) if p.name.lower().endswith(SUFFIXES) and p.name not in NOT_ROWS)
+    candidates = [p for p in known if p.stat().st_size]
     for name in names:
         if files := [p for p in candidates if p.relative_to(path).match(name)]:
             return files
     raise CorpusError(f"no file named {' or '.join(names)} in {path}. Valid extensions: {', '.join(SUFFIXES)}.")
 
 
-def _is_benchmark(path: Path) -> bool:
-    return path.name.lower().endswith(SUFFIXES)
-
-
 def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
-    """Return the file of sentences, with its suffix (`.deu`), and the one of their translations, of the same name.
-
-    The path is a folder that holds one such pair, or one of its files; a CorpusError if there is not exactly one pair.
-    """
-    if not path.exists():
-        raise CorpusError(f"no such benchmark file or folder: {path}")
+    """Return the file of sentences (`.deu`) and that of translations; a CorpusError unless the path has one pair."""
     names = [path.with_suffix(suffix)] if path.is_file() else regular_files(path)
     named = [name for name in names if name.name.endswith(suffix)]
     pairs = [(name, name.with_suffix(_ENGLISH)) for name in named if name.with_suffix(_ENGLISH).is_file()]

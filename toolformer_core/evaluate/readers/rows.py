@@ -5,11 +5,10 @@
 | WebQS     | JSON of Stanford              | utterance                      | targetValue: (list (description ...)) |
 |           | other JSON, the hub           | qText, question                | answers, answer                       |
 | NQ        | NQ-open's JSON lines, the hub | question                       | answer                                |
-| TriviaQA  | JSON (`Data`), the hub        | Question                       | Answer: Value, Aliases and the        |
-|           |                               |                                | normalised and human ones             |
+| TriviaQA  | JSON (`Data`), the hub        | Question                       | Answer: Value, Aliases, normalised    |
 | these     | DPR's TSV, without a header   | first column                   | second column: a list                 |
 | MLQA      | JSON in SQuAD's form, the hub | question, context              | answers                               |
-| Tatoeba   | a line in each of two files   | the one of the first file      | the one of the second                 |
+| Tatoeba   | a line in each of two files   | the first file's               | the second file's                     |
 | ASDiv     | XML; JSON; the hub            | Body, Question                 | Answer: `9 (apples)`                  |
 | SVAMP     | JSON; the hub                 | Body, Question                 | Answer                                |
 | MAWPS     | JSON of the repository        | sQuestion                      | lSolutions: one                       |
@@ -19,9 +18,7 @@
 | GSM8K     | JSON lines; the hub           | question                       | after `####` in answer                |
 | any       | JSON lines, see `jsonl_item`  | prompt, or query               | answers, a list or one text           |
 
-A word problem whose answer is not one number (ASDiv's ratios, names, clock times and pairs) is rejected as
-`not_one_number`, because the paper's rule needs one. Texts stay as published. A reader gets the task's name, the row
-and the file's name, and raises `BadRowError`.
+A word problem whose answer is not one number (ASDiv's ratios, times, pairs) is rejected: the paper's rule needs one.
 """
 
 import ast
@@ -251,7 +248,7 @@ def _filled(problem: str, numbers: Any) -> str:
     def value_of(match: re.Match[str]) -> str:
         index = int(match[1]) if len(match[1]) < _MAX_DIGITS else len(values)
         if (number := number_in(values[index]) if index < len(values) else None) is None:
-            raise BadRowError("no_number", f"{match[0][:60]} has no number among {values}"[:200])
+            raise BadRowError("no_number", f"{match[0][:60]} has no value among {values}"[:200])
         return _written(number)
 
     return _PLACEHOLDER.sub(value_of, problem)

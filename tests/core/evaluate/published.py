@@ -1,7 +1,9 @@
-"""A made-up file in a published format with the items expected from it, and helpers to write and read such files."""
+"""Small made-up files in every benchmark's published format (`published_files`), and the items expected from each."""
 
 import gzip
 import json
+import shutil
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,28 +14,33 @@ import zstandard
 
 from toolformer_core.evaluate.items import Item, RejectedRow
 
+FOLDER = Path(__file__).with_name("published_files")
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """A file of a benchmark."""
 
+    key: str
     task: str
-    name: str
-    text: str
-    answers: list[tuple[str, ...]]  # of the items, in order
-    rejected: list[tuple[int, str]] = field(default_factory=list)  # line and reason
+    file: str
+    answers: list[list[str]]  # of the items, in order
+    rejected: list[list[object]]  # line and reason
     prompts: list[str] = field(default_factory=list)  # ends of the items' prompts, where they are to be looked at
-    dates: list[str | None] = field(default_factory=list)
+    dates: list[str] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.key / self.file
 
     def write(self, folder: Path) -> Path:
-        path = folder / self.name
+        path = folder / self.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.text, encoding="utf-8")
-        return path
+        return Path(shutil.copy(self.path, path))
 
 
 def lines(*rows: object) -> str:
-    return "".join((row if isinstance(row, str) else json.dumps(row, ensure_ascii=False)) + "\n" for row in rows)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def packed(path: Path, how: str) -> Path:
@@ -54,3 +61,8 @@ def packed(path: Path, how: str) -> Path:
 def split(stream) -> tuple[list[Item], list[RejectedRow]]:
     every = list(stream)
     return [x for x in every if isinstance(x, Item)], [x for x in every if isinstance(x, RejectedRow)]
+
+
+FORMATS = {
+    key: Format(key, **expected) for key, expected in tomllib.loads((FOLDER / "expected.toml").read_text()).items()
+}
