@@ -98,9 +98,9 @@ def resolve(p: EvaluateParameters) -> EvaluationPlan:
 
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
     measured = task.rule is Rule.PERPLEXITY
-    if task.passages is not None and p.passages is None:
-        p = p.model_copy(update={"passages": str(task.passages)})
-    tools, settings = ({}, ToolSettings()) if measured else chosen_tools(p)
+    passages = str(task.passages) if task.passages is not None and p.passages is None else p.passages
+    named = [] if measured else [*p.tools, *p.tool]
+    tools, settings = chosen_tools(named, passages, p.qa_reader, p.translator)
     offered = tuple(key for key in tools if key not in task.excluded_tools)
     base = trained_model(p.model)
     digest = model_digest(base)

@@ -47,6 +47,7 @@ class OneOf:
         return {"anyOf": [choice, {"type": "string", "pattern": self.pattern}]} if self.pattern else choice
 
 
+TOOLS, RUNNING = Option("Tools"), Option("Running")
 DATA_NOTE = " (default: $TOOLFORMER_DATA, else ./toolformer-data)"  # of the option; a form must name its data
 
 _ROOTED = "^/"

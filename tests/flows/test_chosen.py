@@ -110,6 +110,7 @@ def test_a_tool_is_found_however_it_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Far.py").write_text("def Miles(text):\n    return text\n", encoding="utf-8")
-    built, settings = chosen_tools(BuildParameters.model_validate({"corpus": "c", "tools": tools, "tool": tool}))
+    asked = BuildParameters.model_validate({"corpus": "c", "tools": tools, "tool": tool})
+    built, settings = chosen_tools([*asked.tools, *asked.tool], None, None, None)
     assert list(built) == keys
     assert dict(settings.references) == ({"miles": f"{tmp_path}/Far.py:Miles"} if "miles" in keys else {})

@@ -306,8 +306,8 @@ def test_a_dev_split_without_a_row_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"format": "tokens"}, "--tokenizer: --format tokens needs the model whose tokens it writes"),
-        ({"format": "chat", "dialect": "text"}, "needs the model whose chat template it renders"),
+        ({"format": "tokens"}, "--tokenizer: --format tokens needs a model's"),
+        ({"format": "chat", "dialect": "text"}, "--tokenizer: --format chat --dialect text needs a model's"),
         ({"format": "jsonl", "tokenizer": "embedded"}, "--tokenizer belongs to --format tokens"),
         ({"format": "tokens", "dialect": "openai"}, "--dialect belongs to --format chat"),
         ({"format": "chat", "dialect": "sharegpt", "arguments": "dict"}, "--arguments belongs to"),
