@@ -27,10 +27,9 @@ def store(tmp_path: Path) -> Store:
     call = {"tool": "calculator", "position": 4, "start": 4, "end": 9, "input": "2 + 2", "response": "4", "gain": 1.5}
     example = {"doc_id": "d1", "text": "Two  [..]and two makes 4.", "calls": [call]}
     part = put(store, "assemble", "", "corpus", [example], config={"tau_f": {"calculator": 0.5}}, inputs=read)
-    keys = [one.key for one in (ingested, losses, part)]
-    store.write_run(make_run("r1", keys))
-    version = dataset_version(part.files)
-    store.write_dataset(Dataset("cstar", version, part.files, {}, {}, "r1", "m", "c", "2024-05-01"))
+    store.write_run(make_run("r1", [one.key for one in (ingested, losses, part)]))
+    about = ({}, {}, "r1", "m", "c", "2024-05-01")
+    store.write_dataset(Dataset("cstar", dataset_version(part.files), part.files, *about))
     return store
 
 
@@ -40,8 +39,7 @@ def trained(store: Store, name: str, dataset: str, held_out: list[str]) -> Path:
 
 def evaluated(store: Store, evaluation: str, model: Path) -> None:
     about = {"evaluation": evaluation, "task": "svamp", "arm": "toolformer", "k": 10}
-    row = {**about, "parameters": 7, "item_id": "i"}
-    row |= {"correct": True, "called": False, "tool": None, "failure": None, "input": None, "response": None}
+    row = {**about, "parameters": 7, "item_id": "i", "correct": True}
     config = {**about, "model": str(model)}
     done = put(store, "evaluate", "", f"{evaluation}-0", [row], parts={"evaluation": evaluation}, config=config)
     store.write_run(make_run(f"run-{evaluation}", [done.key], flow="evaluate"))
@@ -89,5 +87,4 @@ def test_a_forced_form_is_shown_with_its_probability(store: Store, capsys: pytes
     trace = path_of(store, "d1")
     assert [(row["position"], row["p_form"]) for row in trace.positions] == [(4, pytest.approx(0.25))]
     print_document_trace(trace)
-    printed = capsys.readouterr().out
-    assert "p_form" in printed
+    assert "p_form" in capsys.readouterr().out

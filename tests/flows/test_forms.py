@@ -69,17 +69,12 @@ def test_a_first_builds_form_has_its_fields_alone_and_they_are_those_of_the_whol
 
 def test_every_tool_has_a_field_for_its_threshold() -> None:
     field = fields_of(DEPLOYMENTS[0])["properties"]["tau_f"]
-    assert "tau_f" not in fields_of(DEPLOYMENTS[0])["required"]
     assert "required" not in field
     kinds = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^fdr=0?\.[0-9]+$"}, {"type": "null"}]}
-    assert field["properties"] == {
-        "calculator": {**kinds, "title": "calculator", "description": "nats; paper: 0.5"},
-        "calendar": {**kinds, "title": "calendar", "description": "nats; paper: 1.0"},
-        "wikisearch": {**kinds, "title": "wikisearch", "description": "nats; paper: 1.0"},
-        "qa": {**kinds, "title": "qa", "description": "nats; paper: 1.0"},
-        "mt": {**kinds, "title": "mt", "description": "nats; paper: 0.5"},
-        "all": {**kinds, "title": "all", "description": "fdr=0.05: of every tool that is not named"},
-    }
+    paper = {"calculator": 0.5, "calendar": 1.0, "wikisearch": 1.0, "qa": 1.0, "mt": 0.5}
+    about = {tool: f"nats; paper: {tau_f}" for tool, tau_f in paper.items()}
+    about["all"] = "fdr=0.05: of every tool that is not named"
+    assert field["properties"] == {name: {**kinds, "title": name, "description": told} for name, told in about.items()}
     assert field["additionalProperties"] == kinds
 
 
@@ -119,10 +114,8 @@ def test_the_documents_profiles_can_be_launched(text: str, tmp_path: Path) -> No
     file = tmp_path / "profile.json"
     file.write_text(text, encoding="utf-8")
     profile = load_profile(str(file))
-    folder = Path(profile.jobs or tmp_path) / "job"
-    assert "toolformer_core.finetune" in profile.build_launcher().preview(
-        LaunchRequest("job", folder, profile.processes)
-    )
+    request = LaunchRequest("job", Path(profile.jobs or tmp_path) / "job", profile.processes)
+    assert "toolformer_core.finetune" in profile.build_launcher().preview(request)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +128,7 @@ def test_the_documents_profiles_can_be_launched(text: str, tmp_path: Path) -> No
         ("remote+http://127.0.0.1:9/v1#m", True, 1, "cpu"),
     ],
 )
-def test_auto_trains_a_large_model_in_bfloat16_where_the_cpu_multiplies_in_it(
+def test_auto_trains_a_large_model_in_bfloat16(
     monkeypatch: pytest.MonkeyPatch, model: str, multiplies: bool, large: int, trains: str
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -65,7 +65,7 @@ def test_precision_and_agreement(store: Store, tmp_path: Path) -> None:
         Precision("qa", 2.0, False, 1, 0, 1, 1.0, *wilson(1, 1)),
     )
     none = found.precisions[1]
-    assert (none.tool, none.tau_f, none.right, none.wrong, none.open) == ("calculator", 2.0, 0, 0, 0)
+    assert (none.tool, none.tau_f, none.right + none.wrong + none.open) == ("calculator", 2.0, 0)
     assert math.isnan(none.precision)
     # alike on d1 and d3 of three; a accepts 2 of 3, b all: by chance 2/3, as often as they do
     [agreement] = found.agreements

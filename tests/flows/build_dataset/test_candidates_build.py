@@ -16,13 +16,11 @@ from toolformer_core.records import Document
 from warehouse.queries import rows_of
 
 
-def test_gold_calls_are_scored_and_kept_by_their_gain(
-    prefect_server: None, few_documents: Path, tmp_path: Path
-) -> None:
+def test_gold_calls_are_scored_and_kept_by_gain(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
     documents = {row.url for row in read_corpus(str(few_documents), IngestConfig()) if isinstance(row, Document)}
-    gold = [call for calls in read_gold().calls.values() for call in calls if call.tool == "calculator"]
     urls = {document.doc_id: document.url for document in read_gold().documents}
-    gold = [call for call in gold if urls[call.doc_id] in documents]
+    every = (call for calls in read_gold().calls.values() for call in calls)
+    gold = [call for call in every if call.tool == "calculator" and urls[call.doc_id] in documents]
     rows = [
         {"url": urls[call.doc_id], "calls": [{"tool": call.tool, "input": call.input, "position": call.position}]}
         for call in gold
@@ -35,12 +33,8 @@ def test_gold_calls_are_scored_and_kept_by_their_gain(
         sql = f"SELECT d.url, t.input, t.position FROM {table} t JOIN documents d USING (doc_id)"
         return {(row["url"], row["input"], row["position"]) for row in rows_of(result.snapshot, sql)}
 
-    passing = {
-        row["url"]
-        for row in rows_of(
-            result.snapshot, "SELECT d.url FROM prefiltered p JOIN documents d USING (doc_id) WHERE p.kept"
-        )
-    }
+    sql = "SELECT d.url FROM prefiltered p JOIN documents d USING (doc_id) WHERE p.kept"
+    passing = {row["url"] for row in rows_of(result.snapshot, sql)}
     wanted = {(urls[c.doc_id], c.input, c.position) for c in gold if urls[c.doc_id] in passing}
     assert found("sampled") == found("scored") == wanted
     kept = rows_of(result.snapshot, "SELECT gain FROM kept_calls")

@@ -80,7 +80,7 @@ def commits(data: Path, stage: str) -> list[Commit]:
     return [commit for commit in Store(data).commits() if commit.stage == stage]
 
 
-def test_the_same_c_star_as_with_the_model_here_and_of_another_model_nothing_is_found_done(
+def test_the_same_c_star_as_with_the_model_here(
     server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
@@ -109,7 +109,7 @@ def test_the_same_c_star_as_with_the_model_here_and_of_another_model_nothing_is_
     assert {reason for shard in plan.shards if shard.stage == "sample" for reason in shard.because} == {"model"}
 
 
-def test_a_server_restarted_with_another_model_ends_the_build_and_nothing_of_it_is_stored(
+def test_a_server_restarted_with_another_model_ends_the_build(
     server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path
 ) -> None:
     first, complete = server.lm, server.complete

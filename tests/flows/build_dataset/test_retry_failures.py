@@ -58,9 +58,7 @@ def counted(snapshot: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_failed_questions_alone_are_asked_again(
-    few_documents: Path, tmp_path: Path, tool: Unreachable, run: Run
-) -> None:
+def test_failed_questions_are_asked_again(few_documents: Path, tmp_path: Path, tool: Unreachable, run: Run) -> None:
     asked = small_build(few_documents, tmp_path / "data", tools=["calculator"], limit=12, top_k=2)
     first = run_build(asked)
     before = counted(first.snapshot)

@@ -132,9 +132,7 @@ def test_stages_stop_with_enough_examples_and_every_page_says_so(filled: Built, 
         assert ("not annotated for calendar: " in explained) == says
 
 
-def test_the_same_bytes_with_more_tasks_at_once(
-    filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_with_8_tasks(filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_model(monkeypatch, Model())
     many = run_build(asked(corpus, tmp_path / "many", workers=8))
     assert many.version == filled[0].version
@@ -149,9 +147,7 @@ def test_the_same_bytes_with_more_tasks_at_once(
     assert unused <= {one.path for one in find_garbage(store)}
 
 
-def test_the_same_bytes_when_it_breaks(
-    filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_if_it_breaks(filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_model(monkeypatch, Model(breaks_after=3))
     with pytest.raises(ModelError, match="went down"):
         run_build(asked(corpus, tmp_path / "broken", workers=1))
