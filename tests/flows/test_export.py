@@ -136,16 +136,11 @@ def test_sharegpt(store: Store, tmp_path: Path) -> None:
 
 def test_a_conversation_as_a_chat_template_writes_it(store: Store, coded: str, tmp_path: Path) -> None:
     _, rows = exported(store, tmp_path / "out.jsonl", "chat", dialect="text", tokenizer=coded)
-    text = rows[0]["text"]
-    system, rest = text.split("<|im_end|>\n", 1)
+    system, user, call, *turns = rows[0]["text"].split("<|im_end|>\n")
     assert system.startswith("<|im_start|>system\nCalculator: ")
-    assert rest == (
-        f"<|im_start|>user\n{REQUEST}\n\nOf 587 books 58 are lent, so<|im_end|>\n"
-        '<|im_start|>assistant\n<tool_call>{"name": "Calculator", "arguments": {"input": "587 - 58"}}</tool_call>'
-        "<|im_end|>\n"
-        "<|im_start|>tool\n529<|im_end|>\n"
-        "<|im_start|>assistant\n529 remain.<|im_end|>\n"
-    )
+    assert user == f"<|im_start|>user\n{REQUEST}\n\nOf 587 books 58 are lent, so"
+    assert call.endswith('<tool_call>{"name": "Calculator", "arguments": {"input": "587 - 58"}}</tool_call>')
+    assert turns == ["<|im_start|>tool\n529", "<|im_start|>assistant\n529 remain.", ""]
 
 
 def test_a_text_with_a_special_token_is_not_rendered(coded: str, tmp_path: Path) -> None:
