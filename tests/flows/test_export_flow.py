@@ -49,9 +49,7 @@ def test_progress_counts_the_examples_read(store: Store, tmp_path: Path) -> None
     assert told == [(3, 3)]  # fewer than are tokenized together
 
 
-def test_the_command_is_a_flow_run_of_a_named_server(
-    run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_is_a_flow_run(run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ExportParameters] = []
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setattr("flows.export.flow.run_export", lambda parameters: asked.append(parameters) or _stop())

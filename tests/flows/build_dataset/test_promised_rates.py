@@ -129,9 +129,7 @@ def test_what_if_finds_thresholds_without_a_model(promised: Built, run: Run) -> 
     assert run("what-if", "--fdr", "1.5", "--data", data).code == 2
 
 
-def test_scores_with_decoys_are_assembled_anew_by_a_rate(
-    promised: Built, corpus: Path, tmp_path: Path, model: None
-) -> None:
+def test_scores_with_decoys_are_assembled_by_a_rate(promised: Built, corpus: Path, tmp_path: Path, model: None) -> None:
     paper = run_build(asked(corpus, tmp_path, tau_f={}, decoys=3))
     assert (paper.examples, paper.thresholds["calculator"]) == (9, 0.5)
     store = Store(tmp_path)

@@ -80,9 +80,7 @@ def commits(data: Path, stage: str) -> list[Commit]:
     return [commit for commit in Store(data).commits() if commit.stage == stage]
 
 
-def test_the_same_c_star_as_with_the_model_here(
-    server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path
-) -> None:
+def test_the_same_c_star_as_with_it_here(server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     run_build(parameters(corpus, here))
     built = run_build(parameters(corpus, there, **behind(server)))
@@ -109,9 +107,7 @@ def test_the_same_c_star_as_with_the_model_here(
     assert {reason for shard in plan.shards if shard.stage == "sample" for reason in shard.because} == {"model"}
 
 
-def test_a_server_restarted_with_another_model_ends_the_build(
-    server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path
-) -> None:
+def test_another_model_ends_the_build(server: FakeVllm, other: TransformersLM, corpus: Path, tmp_path: Path) -> None:
     first, complete = server.lm, server.complete
 
     def restarted(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -67,7 +67,7 @@ class Chaining:
         return Generation(f"{text} so.", " It is so.", tuple(made), "length", 9, 4, 7 * calls, 0, ())
 
 
-def test_every_call_is_recorded_and_counted(
+def test_all_calls_are_stored_and_counted(
     prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.stages.evaluate.toolformer_of", Chaining)
@@ -96,9 +96,7 @@ def test_every_call_is_recorded_and_counted(
     assert table_of(several).rows[1][3:5] == ("75.0", 1.25)
 
 
-def test_of_word_problems_calls_are_compared_with_random_operands(
-    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_against_random_operands(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.stages.evaluate.toolformer_of", Chaining)
     problems = [("She has 3 pens, and 4 and 1 more.", 1), ("2 and 5.", 7), ("It is 1 and 1.", 2)]
     rows = [{"ID": f"p{n}", "Body": body, "Question": "How many?", "Answer": a} for n, (body, a) in enumerate(problems)]

@@ -97,13 +97,11 @@ def commands(table: ResultTable, task: str) -> list[str]:
 
 
 def test_a_command_asks_for_as_many_items_as_were_asked_last(written: Written) -> None:
-    asked = "toolformer evaluate --task svamp --path"
-    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
-    [command] = commands(written.tables()["Table 4"], "svamp")
-    assert command.startswith(f"{asked} /whole.json --model embedded ")
-    written.evaluated("svamp", "whole.json", 1, 2, arm="base", k=0, limit=2)
-    [command] = commands(written.tables()["Table 4"], "svamp")
-    assert command.startswith(f"{asked} /whole.json --limit 2 --model embedded ")
+    asked = "toolformer evaluate --task svamp --path /whole.json"
+    for items, limit, option in ((4, None, ""), (2, 2, " --limit 2")):
+        written.evaluated("svamp", "whole.json", 1, items, arm="base", k=0, limit=limit)
+        [command] = commands(written.tables()["Table 4"], "svamp")
+        assert command.startswith(f"{asked}{option} --model embedded ")
     # Table 9: of the four k there is none; another task, of which nothing is known, is asked whole
     written.evaluated("webqs", "webqs.json", 1, 3, limit=3)
     table = written.tables()["Table 9"]
@@ -191,9 +189,8 @@ def test_what_people_say_of_a_call_stands_beside_its_gain(written: Written) -> N
 
 
 def test_a_table_says_in_what_it_differs_from_the_papers(written: Written) -> None:
-    tables = written.tables()
-    reworded = {name for name, table in tables.items() if any("in words of our own" in note for note in table.notes)}
+    notes = {name: " ".join(table.notes) for name, table in written.tables().items()}
+    reworded = {name for name, told in notes.items() if "in words of our own" in told}
     # math and question answering are asked in App. C's form itself
     assert reworded == {"Table 3", "Table 6", "Table 7", "§4.2", "Table 9", "Figure 4"}
-    assert any("--tools qa,calculator,wikisearch" in note for note in tables["Figure 4"].notes)
-    assert any("at about 775 M" in note for note in tables["Figure 4"].notes)
+    assert all(told in notes["Figure 4"] for told in ("--tools qa,calculator,wikisearch", "at about 775 M"))
