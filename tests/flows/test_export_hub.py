@@ -13,6 +13,7 @@ from wh_fixtures import a_training, make_run, put
 from flows.export.delivery import deliver
 from flows.export.hub import MANIFEST, PushError, Repository, push
 from flows.export.parameters import ExportParameters
+from flows.export.run import Pushed
 from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server
@@ -58,9 +59,7 @@ def test_files_card_and_manifest_arrive_in_one_commit(hub: HubServer, store: Sto
     (commit,) = repo.commits
     assert commit["summary"] == f"Export of {done.dataset} as segments"
     assert repo.private
-    assert done.pushed is not None
-    assert (done.pushed.url, done.pushed.commit) == (f"{hub.url}/datasets/{NAME}", repo.sha)
-    assert (done.pushed.private, done.pushed.created) == (True, True)
+    assert done.pushed == Pushed(NAME, f"{hub.url}/datasets/{NAME}", repo.sha, private=True, created=True)
 
 
 def test_a_folder_keeps_its_files_names(hub: HubServer, store: Store, tmp_path: Path) -> None:
@@ -79,16 +78,14 @@ def test_the_next_push_replaces_and_removes_the_last_ones_files(hub: HubServer, 
     assert repo.files["LICENSE"] == b"theirs"
     assert repo.files["out.jsonl"] == (tmp_path / "2" / "out.jsonl").read_bytes()
     assert (repo.commits[-1]["parentCommit"], repo.commits[-1]["deleted"]) == (before, ["out.dev.jsonl"])
-    assert done.pushed is not None
-    assert not done.pushed.created
+    assert (done.pushed and done.pushed.created) is False
 
 
 def test_the_same_export_again_is_no_commit(hub: HubServer, store: Store, tmp_path: Path) -> None:
     deliver(asked(store, tmp_path / "out.jsonl"))
     done = deliver(asked(store, tmp_path / "out.jsonl"))  # found, not written
     assert len(hub.repos[NAME].commits) == 1
-    assert done.pushed is not None
-    assert done.pushed.commit == hub.repos[NAME].sha
+    assert (done.pushed and done.pushed.commit) == hub.repos[NAME].sha
 
 
 def test_a_failed_push_again(hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,9 +137,7 @@ def test_nothing_becomes_public_unasked(hub: HubServer, store: Store, tmp_path: 
         deliver(asked(store, tmp_path / "out.jsonl"))
     deliver(asked(store, tmp_path / "out.jsonl", public=True))
     done = deliver(asked(store, tmp_path / "out.jsonl", push="owner/open", public=True))
-    assert not hub.repos["owner/open"].private
-    assert done.pushed is not None
-    assert not done.pushed.private
+    assert (hub.repos["owner/open"].private, done.pushed and done.pushed.private) == (False, False)
 
 
 @pytest.mark.parametrize(("name", "file"), [("a.jsonl", "gone"), (".git/a.jsonl", "there")])

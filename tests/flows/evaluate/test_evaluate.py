@@ -313,7 +313,6 @@ def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_
         ({"arms": ["base+tool"]}, UnknownNameError, "base\\+tools"),
         ({"arms": ["cc"]}, UsageError, "toolformer finetune --arm cc"),
         ({"k": [-1]}, UsageError, "--k"),
-        ({"tools": ["abacus"]}, UnknownNameError, "abacus"),
         ({"toolformer": "/no/model"}, ModelError, "no folder"),
     ],
 )

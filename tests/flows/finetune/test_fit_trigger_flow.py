@@ -117,10 +117,10 @@ def test_what_has_no_fit(trained: Trained, as_built: Path, tmp_path: Path) -> No
         held_out_examples(training, Store(str(tmp_path / "other")))
     card = json.loads((training.folder / "card.json").read_text())
     (training.folder / "card.json").write_text(json.dumps({**card, "dev_digest": "of other documents"}))
-    with pytest.raises(UsageError, match="does not hold in that form"):
-        fit_trigger(FitTriggerParameters(model=str(training.folder), data=str(as_built)))
-    cc = finished(as_built, 0, arm="cc")
-    with pytest.raises(UsageError, match="no finished training of C"):
-        fit_trigger(FitTriggerParameters(model=str(cc.folder), data=str(as_built)))
-    with pytest.raises(UsageError, match="there is no finished training of C"):
-        fit_trigger(FitTriggerParameters(data=str(tmp_path / "empty")))
+    for model, data, says in (
+        (training.folder, as_built, "does not hold in that form"),
+        (finished(as_built, 0, arm="cc").folder, as_built, "no finished training of C"),
+        ("", tmp_path / "empty", "there is no finished training of C"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            fit_trigger(FitTriggerParameters(model=str(model), data=str(data)))
