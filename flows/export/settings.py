@@ -32,9 +32,9 @@ class ExportSettings:
 
     def __post_init__(self) -> None:
         named = {"format": (self.format, Format), "dialect": (self.dialect, Dialect)}
-        for what, (name, known) in {**named, "form of arguments": (self.arguments, Arguments)}.items():
-            if name is not None and name not in get_args(known):
-                raise UnknownNameError(what, name, get_args(known))
+        for what, (value, known) in {**named, "form of arguments": (self.arguments, Arguments)}.items():
+            if value is not None and value not in get_args(known):
+                raise UnknownNameError(what, value, get_args(known))
         chat, spoken = self.format == "chat", self.spoken
         separator = self.separator
         if separator is not None and (not separator.strip() or separator.splitlines() != [separator]):
