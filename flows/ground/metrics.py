@@ -180,8 +180,8 @@ def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
 def _cost(store: Store, shards: Sequence[ShardResult], queries: int) -> MethodCost:
     counters = [commit.counters for shard in shards if (commit := store.read_commit(shard.key)) is not None]
     names = ("small_calls", "large_calls", LM_TOKENS, "tool_calls")
-    sums = (int(sum(own.get(name, 0) for own in counters)) for name in names)
-    return MethodCost(queries, *sums, seconds=sum(shard.seconds for shard in shards))
+    small, large, tokens, calls = (int(sum(own.get(name, 0) for own in counters)) for name in names)
+    return MethodCost(queries, small, large, tokens, calls, sum(shard.seconds for shard in shards))
 
 
 def _sizes(rows: _Rows, threshold: float | None) -> tuple[LibrarySize, ...]:
