@@ -43,4 +43,4 @@ def build_chosen(options: ToolOptions) -> dict[str, Tool]:
     """Return the tools that the options name, by key."""
     from flows.forms.chosen_tools import chosen_tools
 
-    return chosen_tools(options)[0]
+    return chosen_tools([*options.tools, *options.tool], options.passages, options.qa_reader, options.translator)[0]

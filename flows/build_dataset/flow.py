@@ -11,7 +11,7 @@ from prefect.futures import as_completed
 
 from flows.build_dataset.notes import notes_on_build, nothing_kept
 from flows.build_dataset.parameters import BuildParameters
-from flows.build_dataset.pipeline import Assembled, run_pipeline
+from flows.build_dataset.pipeline import run_pipeline
 from flows.build_dataset.record import BuildRecord
 from flows.build_dataset.remote_model import scan_notes, unseen_notes
 from flows.build_dataset.resolve import resolve
@@ -31,6 +31,7 @@ from tasks.shards.reading import read_in_process
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import Inputs, shards_of
 from tasks.specs.build_spec import BuildSpec
+from tasks.specs.thresholds import Decided
 from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date, with_shared_words
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
@@ -41,8 +42,6 @@ from warehouse.records import write_prompt
 from warehouse.store import Store
 
 __all__ = ["BuildResult", "build_dataset", "run_build"]
-
-_BEST = 20  # calls that are looked at where none was kept
 
 # What helps where no row at all could be used, by the reason for which rows are rejected.
 _ADVICE = {
@@ -87,32 +86,31 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             write_prompt(store, prompt.tool, prompt.digest, f"{prompt.head}{PLACEHOLDER}{prompt.tail}")
         if spec.remote is not None:
             ledger.record("running")  # a later build recognises the model, however this one ends
-        assembled = _build(spec, store, ledger, parameters.workers)
-        files, found = list(assembled.shards.values()), assembled.decided.found
-        ledger.run = replace(ledger.run, parameters=dict(record.with_found(found).parameters))
+        assembled, decided = _build(spec, store, ledger, parameters.workers)
+        ledger.run = replace(ledger.run, parameters=dict(record.with_found(decided.found).parameters))
         unseen = unseen_notes(store, ledger.keys, spec.tools) if spec.remote is not None else []
         for note in unseen:
             get_run_logger().warning(note)
         notes = (
             "\n".join(f"- {note}" for note in unseen),
-            coverage_note(store, files) if parameters.stop_when_full else "",
-            found_table(found).markdown() if found else "",
+            coverage_note(store, assembled) if parameters.stop_when_full else "",
+            found_table(decided.found).markdown() if decided.found else "",
         )
         with ledger.own_snapshot() as snapshot:  # the published one may describe another run
             dataset = write_version(
                 ledger,
                 parameters.dataset,
-                files,
+                assembled,
                 spec.tools,
-                assembled.decided.config.tau_f,
+                decided.config.tau_f,
                 snapshot,
                 licence=parameters.licence,
                 notes="\n\n".join(filter(None, notes)),
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)
-            best = [] if examples else samples(snapshot, _BEST)  # it looks at every call
-    why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root)
+            best = [] if examples else samples(snapshot, 20)  # it looks at every call
+            why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root)
     card = write_card(store, dataset)
     run = try_to_track_build(store, parameters.data, dataset)
     address, run_id, runs_view = (run.address, run.run_id, run.runs_view) if run is not None else (None, "", "")
@@ -139,7 +137,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
     )
 
 
-def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assembled:
+def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> tuple[list[ShardResult], Decided]:
     ledger.expect(INGEST.name, 1)
     keep_digests(spec.corpus, store)
     read_corpus_parts(spec, workers)
@@ -150,8 +148,8 @@ def _build(spec: BuildSpec, store: Store, ledger: Ledger, workers: int) -> Assem
     if not shards:
         raise UsageError(f"no row of {spec.corpus} is a usable document: {_why_rejected(store, ingested)}")
     spec = with_shared_words(with_latest_date(spec, ingested))
-    assembled = run_pipeline(spec, ledger, shards, workers)
-    return replace(assembled, shards={shard.name: assembled.shards[shard.name] for shard in shards})
+    assembled, decided = run_pipeline(spec, ledger, shards, workers)
+    return [assembled[shard.name] for shard in shards], decided
 
 
 @task(name=READ.name, cache_policy=NO_CACHE)

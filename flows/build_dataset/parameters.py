@@ -12,8 +12,6 @@ from toolformer_core import config
 
 _CALLS = fields.Option("Sampling and filtering")
 _CORPUS = fields.Option("Reading the corpus")
-_TOOLS = fields.Option("Tools")
-_RUNNING = fields.Option("Running")
 
 _INGEST, _PREFILTER = config.IngestConfig(), config.PrefilterConfig()
 _SAMPLE, _ASSEMBLE, _CHAINS = config.SampleConfig(), config.AssembleConfig(), config.ChainConfig()
@@ -140,7 +138,7 @@ class BuildParameters(fields.ToolChoice):
         description="Words a foreign passage must have for mt's prefilter to count it (paper: 10 tokens, some 4 words)",
     )
     seed: int = Field(0, description="Seed of every random choice")
-    shard_documents: Annotated[fields.ShardDocuments, _RUNNING] = _INGEST.shard_documents
+    shard_documents: Annotated[fields.ShardDocuments, fields.RUNNING] = _INGEST.shard_documents
     max_chars: Annotated[int, _CORPUS] = Field(
         _INGEST.max_chars, gt=0, description="Characters of a text at most; longer texts are rejected as too_long"
     )
@@ -171,19 +169,19 @@ class BuildParameters(fields.ToolChoice):
         description="Words in a row by which `decontaminate` finds an item (as GPT-3 and lm-eval do); of a shorter "
         f"question all its words, if it has {config.MIN_WORDS}",
     )
-    prompts: Annotated[fields.AbsolutePath | None, _TOOLS] = Field(
+    prompts: Annotated[fields.AbsolutePath | None, fields.TOOLS] = Field(
         None, description="Folder with prompts of your own: TOOL.txt, each with one {text}"
     )
-    passages: Annotated[fields.Passages, _TOOLS] = None
-    qa_reader: Annotated[fields.QAReader, _TOOLS] = None
-    translator: Annotated[fields.TranslatorModel, _TOOLS] = None
-    workers: Annotated[int, _RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
-    gpus: Annotated[fields.Gpus, _RUNNING] = None
+    passages: Annotated[fields.Passages, fields.TOOLS] = None
+    qa_reader: Annotated[fields.QAReader, fields.TOOLS] = None
+    translator: Annotated[fields.TranslatorModel, fields.TOOLS] = None
+    workers: Annotated[int, fields.RUNNING] = Field(4, gt=0, description="Tasks at a time (threads), or Dask workers")
+    gpus: Annotated[fields.Gpus, fields.RUNNING] = None
     licence: Annotated[str, _CORPUS] = Field("", description="The corpus's licence, for the dataset's card")
-    replace: Annotated[bool, _RUNNING] = Field(
+    replace: Annotated[bool, fields.RUNNING] = Field(
         False, description="Let a version of another corpus, or of fewer of its rows, follow the dataset's current one"
     )
-    answers: Annotated[Literal["new", "stored", "retry"], _TOOLS] = Field(
+    answers: Annotated[Literal["new", "stored", "retry"], fields.TOOLS] = Field(
         "new",
         description="Which calls are run. new: those that no earlier build ran; stored: nothing, and the build stops "
         "where an answer is missing; retry: also what failed for a passing reason (timeout, crashed, unreachable, "

@@ -35,12 +35,7 @@ _PER_WORKER = 6  # groups for each task that runs at a time, so that some sample
 _SQL = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """What a build's stages gave: C*, shard by shard, and how it was assembled."""
-
-    shards: dict[str, ShardResult]
-    decided: Decided
+Assembled = tuple[dict[str, ShardResult], Decided]  # C*, shard by shard, and how it was assembled
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ def run_pipeline(spec: BuildSpec, ledger: Ledger, shards: Sequence[Shard], worke
             ledger.add(result)
         if not in_one_go:
             return _assemble(spec, ledger, groups)
-    return Assembled(_assemble_results(groups), Decided(spec.assemble))
+    return _assemble_results(groups), Decided(spec.assemble)
 
 
 def shard_groups(shards: Sequence[Shard], seconds: float, *, at_once: int, most: int) -> list[tuple[Shard, ...]]:
@@ -148,7 +143,7 @@ def _assemble(spec: BuildSpec, ledger: Ledger, groups: Sequence[_Group]) -> Asse
         _submit_assembly(spec, group, replace(assembly, not_annotated=not_annotated))
     for result in finished_shards(future for group in groups for future in group.futures()):
         ledger.add(result)
-    return Assembled(_assemble_results(groups), decided)
+    return _assemble_results(groups), decided
 
 
 def _assemble_results(groups: Sequence[_Group]) -> dict[str, ShardResult]:

@@ -76,13 +76,11 @@ class _Planner:
 
     def plan(self) -> Plan:
         source = Inputs(self.spec, CORPUS)
-        source_spec = INGEST.shard_spec(source)
-        ingested = self._add_shard(source_spec) or run_stage(INGEST, source)
+        ingested = self._add_shard(INGEST.shard_spec(source)) or run_stage(INGEST, source)
         shards = shards_of(ingested)
         self.spec = spec = with_shared_words(with_latest_date(self.spec, ingested))
         documents = sum(shard.documents.rows for shard in shards)
         self.planned[0] = replace(self.planned[0], documents=documents)
-        self._note_partial_shard(source_spec, shards)
         if spec.stop_when_full and documents > spec.assemble.max_examples:
             tools, results = self._add_annotation_until_full(shards)
         else:
@@ -110,25 +108,6 @@ class _Planner:
                 "earlier, which no score tells yet; the figures are for the whole corpus"
             )
         return tools, results
-
-    def _note_partial_shard(self, source: ShardSpec, shards: list[Shard]) -> None:
-        """Add a note if a shard is done anew because an earlier, smaller --limit ended within it."""
-        shard_documents = self.spec.ingest.shard_documents
-        for commit in reversed(self.past.commits_of(source)):
-            files = result_of(commit, skipped=True).files
-            same_corpus = commit.parts.get("inputs") == source.parts["inputs"]
-            comparable = same_corpus and {**commit.config, "limit": None} == {**source.config, "limit": None}
-            limited = commit.config.get("limit") not in (None, source.config["limit"])
-            if not (comparable and limited and 0 < len(files) <= len(shards)):
-                continue
-            rows_before, shard = files[-1].rows, shards[len(files) - 1]
-            if rows_before < min(shard_documents, shard.documents.rows):
-                self.notes.append(
-                    f"{shard.name} held {rows_before:,} documents under --limit {commit.config['limit']:,} and holds "
-                    f"{shard.documents.rows:,} now: it is done anew. Limits that are multiples of --shard-documents "
-                    f"({shard_documents:,}) avoid that"
-                )
-            return
 
     def _add_shard(self, spec: ShardSpec, documents: int = 0, unknown: Iterable[str] = ()) -> ShardResult | None:
         """Add a shard to the plan; return its result if it is done. Parts of the fingerprint may be `unknown` yet."""

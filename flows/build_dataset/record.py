@@ -56,10 +56,6 @@ class BuildRecord:
         return [*self.parameters.get("tools", ()), *self.parameters.get("tool", ())]
 
     @property
-    def licence(self) -> str:
-        return str(self.parameters.get("licence", ""))
-
-    @property
     def remote(self) -> RemoteModel | None:
         """Which model the server served; None: it was loaded here."""
         given = self.parameters.get(_REMOTE)

@@ -53,7 +53,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
     given = p.shard_documents
     documents = auto_shard_documents(p.corpus, digest, ingest) if given == "auto" else given
     ingest = replace(ingest, shard_documents=documents)
-    built, settings = chosen_tools(p)
+    built, settings = chosen_tools([*p.tools, *p.tool], p.passages, p.qa_reader, p.translator)
     keep_tools(built, settings)  # a flow in this process asks these
     if ALL in built:
         raise UsageError(f"a tool cannot be named {ALL!r}, which stands for every tool in --tau-f")

@@ -25,7 +25,6 @@ from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
 
-KIND = "build"  # the tag `kind` of these runs
 SAMPLED_BY = ("tau_s", "top_k", "draws")
 CALLS_FROM = ("dataset", "tau_f", *SAMPLED_BY)  # params that the runs of what was trained on a version share
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
@@ -53,7 +52,7 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
     from tasks.tracking import DatasetRef, project
 
     label, snapshot = f"{dataset.name}@{dataset.version}", store.local_folder / SNAPSHOT
-    tags = {"kind": KIND, "dataset": label, "flow_run": dataset.run_id}
+    tags = {"kind": "build", "dataset": label, "flow_run": dataset.run_id}
     with FileLock(store.local_folder / "tracking.lock", wait_s=seconds("wait")):
         if (known := tracking.find(project(data), tags)) is not None:
             return str(known)

@@ -54,8 +54,7 @@ class _BaseRun:
 def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -> list[FoundThreshold]:
     """Return the threshold of each tool for each promised rate of false discoveries in (0, 1), by tool, then by rate.
 
-    Raises:
-        UsageError: no calls are scored, or none with decoys.
+    A UsageError: no calls are scored, or none with decoys.
     """
     if not rates:
         return []
@@ -63,9 +62,7 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
     base = _read_base_run(store, scores)
     gains = gains_by_tool(store, base.scored, base.tools)
     if not any(one.requested for one in gains.values()):
-        raise UsageError(
-            "--fdr needs calls that were scored with decoys: run the same toolformer build with --decoys 3"
-        )
+        raise UsageError("--fdr needs calls scored with decoys: run the same toolformer build with --decoys 3")
     own = scores.assembled.get("tau_f", {})
     found = [find_thresholds(gains, dict.fromkeys(base.tools, rate), own, scores.floors) for rate in rates]
     return [one for of_tool in zip(*found, strict=True) for one in of_tool]
@@ -74,9 +71,7 @@ def thresholds_for(store: Store, snapshot: str | Path, rates: Sequence[float]) -
 def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     """Assemble C* with the other thresholds, as a new version of a dataset.
 
-    Raises:
-        UsageError: the name is unsafe, or the build that made the scores has not finished.
-        WarehouseError: data is damaged, or the result could not be written.
+    A UsageError: the name is unsafe, or the scores' build has not finished; a WarehouseError: data is damaged, or lost.
     """
     try:
         check_name("dataset", name)
@@ -112,8 +107,9 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
         for result in (*base.reused, *assembled):
             ledger.add(result)
         with ledger.own_snapshot() as snapshot:
+            licence = str(record.parameters.get("licence", ""))
             dataset = write_version(
-                ledger, name, assembled, base.tools, thresholds, snapshot, licence=record.licence, notes=notes
+                ledger, name, assembled, base.tools, thresholds, snapshot, licence=licence, notes=notes
             )
     write_card(store, dataset)
     return dataset

@@ -80,7 +80,7 @@ def ask(
         )
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else frozenset(scores.sampled if keep_repeats else ())
-    notes += [_marks_note(scores.marked_out, marks)] if scores.marked_out else []
+    notes += [_marks_note(scores.marked_out)] if scores.marked_out else []
     if scores.elsewhere:
         dropped = ", ".join(f"{reason} {calls:,}" for reason, calls in scores.elsewhere.items())
         notes.append(
@@ -90,13 +90,12 @@ def ask(
     return WhatIfQuery(scores, before, after, tuple(notes), marks)
 
 
-def _marks_note(marked_out: Mapping[str, int], marks: MarkFilter | None) -> str:
+def _marks_note(marked_out: Mapping[str, int]) -> str:
     options = " and ".join(_MARK_OPTIONS[reason] for reason in marked_out)
-    note = (
+    return (
         f"the current C* was assembled with {options}, which left out {sum(marked_out.values()):,} scored calls by "
-        "people's marks: what it has now is counted as if they took part"
+        f"people's marks: they are counted here, on the other side too unless {options} is given"
     )
-    return note if marks is not None else f"{note}, and so is the other side, unless {options} is given here, too"
 
 
 def _narrowed(

@@ -157,7 +157,7 @@ class _Run:
         if sample is not None and same_model and (measured := sample.text_tokens(self.single("draw_tokens"))):
             tokens, why, origin = measured, self.source, "measured"
         self.text_tokens = self.add("text_tokens", tokens, "tokens", origin, why)
-        configs, tau_f = sampling(p, chosen_tools(p)[0])
+        configs, tau_f = sampling(p, chosen_tools([*p.tools, *p.tool], p.passages, p.qa_reader, p.translator)[0])
         self.tools = [_Tool(key, config, tau_f_for(key, tau_f), self) for key, config in configs.items()]
 
     def add(self, name: str, value: float, unit: str, origin: str, source: str) -> float:

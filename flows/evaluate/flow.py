@@ -5,6 +5,7 @@ Predictions stand in the warehouse, figures and plots in one MLflow run.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from prefect import flow
 
@@ -28,7 +29,6 @@ from tasks.stages.evaluate import EVALUATE
 from tasks.stages.evaluate import PERPLEXITY as PERPLEXITY_STAGE
 from toolformer_core.evaluate.figures import PERPLEXITY, measured_text
 from toolformer_core.evaluate.items import Rule
-from warehouse.queries.evaluations import accuracies
 from warehouse.records import Certificate, write_certificate
 from warehouse.store import Store
 
@@ -46,7 +46,6 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         read, done = _run_stages(plan, ledger)
         arms, perplexities = _found(plan, store, read, done)
         _certify(store, [arm.certificate for arm in arms if arm.certificate is not None])
-    run = track(plan, parameters, read, arms, perplexities, accuracies(ledger.snapshot, plan.task.name))
     result = EvaluateResult(
         run_id=plan.benchmark.run_id,
         task=plan.task.name,
@@ -59,18 +58,16 @@ def evaluate(parameters: EvaluateParameters) -> EvaluateResult:
         paper=_paper(plan),
         snapshot=str(ledger.snapshot),
         tracking=shown_url(plan.tracking),
-        mlflow_run=run.run_id,
-        runs_view=run.runs_view,
         done=len(ledger.keys) - ledger.skipped,
         skipped=ledger.skipped,
-        seconds=time.monotonic() - begin,
     )
+    run = track(plan, parameters, read, result, ledger.snapshot)
     table = table_of(result)
     bars = embedded_picture(accuracy_figure(plan.task.title, arms), "Accuracy by arm") if arms else ""
     publish_summary(f"## {table.title}\n{bars}\n\n{table.markdown()}", "evaluated", "The figures of every arm")
     publish_link(run.address, "evaluate-mlflow-run", "The run in MLflow")
     publish_link(items_page(plan), "evaluate-viewer", "The items in the viewer")
-    return result
+    return replace(result, mlflow_run=run.run_id, runs_view=run.runs_view, seconds=time.monotonic() - begin)
 
 
 def _run_stages(plan: EvaluationPlan, ledger: Ledger) -> tuple[ShardResult, dict[Evaluation, list[ShardResult]]]:

@@ -76,11 +76,11 @@ class EvaluateResult:
     paper: dict[str, float]  # the paper's figures, percent or perplexity, by model
     snapshot: str
     tracking: str
-    mlflow_run: str
-    runs_view: str  # how to open the table of runs in MLflow
     done: int  # shards that this run computed
     skipped: int  # shards that were finished before this run
-    seconds: float
+    mlflow_run: str = ""
+    runs_view: str = ""  # how to open the table of runs in MLflow
+    seconds: float = math.nan
 
 
 def arm_figures(
@@ -162,7 +162,6 @@ def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequ
     """Return the perplexity over all tokens of all texts."""
     rows = _rows(store, shards, ["nll", "tokens", "parameters", "problem"])
     tokens = sum(row["tokens"] for row in rows)
-    nll = sum(row["nll"] for row in rows)
     return ArmPerplexity(
         evaluation=name,
         arm=evaluation.arm,
@@ -170,7 +169,7 @@ def arm_perplexity(store: Store, evaluation: Evaluation, name: str, shards: Sequ
         parameters=rows[0]["parameters"] if rows else 0,
         texts=len(rows),
         tokens=tokens,
-        perplexity=math.exp(nll / tokens) if tokens else math.nan,
+        perplexity=math.exp(sum(row["nll"] for row in rows) / tokens) if tokens else math.nan,
         failed=sum(bool(row["problem"]) for row in rows),
     )
 

@@ -9,9 +9,6 @@ from flows.forms import fields
 from flows.forms.calls import Trigger
 from toolformer_core.config import TOOL_NAMES
 
-_TOOLS = fields.Option("Tools")
-_RUNNING = fields.Option("Running")
-
 
 def _arms() -> Iterable[str]:
     from tasks.specs.evaluation_spec import ARMS
@@ -76,16 +73,16 @@ class EvaluateParameters(fields.ToolChoice):
         description="Choose the items of `limit` by this seed (default: the first ones; of a folder's questions, a "
         "sample by seed 0); all arms get the same",
     )
-    tools: Annotated[fields.Tools, _TOOLS] = Field(
+    tools: Annotated[fields.Tools, fields.TOOLS] = Field(
         list(TOOL_NAMES), description="Tools that are offered; those that a task leaves out never are"
     )
-    tool: Annotated[fields.References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
-    passages: Annotated[fields.Passages, _TOOLS] = None
-    qa_reader: Annotated[fields.QAReader, _TOOLS] = None
-    translator: Annotated[fields.TranslatorModel, _TOOLS] = None
+    tool: Annotated[fields.References, fields.TOOLS] = []  # noqa: RUF012 - pydantic copies it
+    passages: Annotated[fields.Passages, fields.TOOLS] = None
+    qa_reader: Annotated[fields.QAReader, fields.TOOLS] = None
+    translator: Annotated[fields.TranslatorModel, fields.TOOLS] = None
     max_new_tokens: int | None = Field(None, gt=0, description="Tokens of text per item (default: by the task's rule)")
-    shard_items: Annotated[int, _RUNNING] = Field(
+    shard_items: Annotated[int, fields.RUNNING] = Field(
         64, gt=0, description="Items per shard, the unit of work and of restart; of texts an eighth of that"
     )
-    workers: Annotated[fields.Workers, _RUNNING] = 1
-    gpus: Annotated[fields.Gpus, _RUNNING] = None
+    workers: Annotated[fields.Workers, fields.RUNNING] = 1
+    gpus: Annotated[fields.Gpus, fields.RUNNING] = None

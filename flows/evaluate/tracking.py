@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.build_dataset.tracking import CALLS_FROM
-from flows.evaluate.metrics import ArmFigures, ArmPerplexity, row_of
+from flows.evaluate.metrics import ArmFigures, EvaluateResult, row_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import EvaluationPlan
 from tasks.provenance import versions
@@ -17,20 +17,15 @@ from tasks.training.registry import training_run
 from tasks.viewer_links import arm_key, arms_page
 from toolformer_core.evaluate.items import Rule
 from toolformer_core.records import digest_of
+from warehouse.queries.evaluations import accuracies
 
 
 def track(
-    plan: EvaluationPlan,
-    p: EvaluateParameters,
-    read: ShardResult,
-    arms: Sequence[ArmFigures],
-    perplexities: Sequence[ArmPerplexity],
-    sizes: Sequence[Mapping[str, Any]],
+    plan: EvaluationPlan, p: EvaluateParameters, read: ShardResult, result: EvaluateResult, snapshot: Path
 ) -> Any:
     """Make the evaluation's run in MLflow; return the `TrackedRun`."""
     from tasks.tracking import DatasetRef, Tracking, project
 
-    items = sum(file.rows for file in read.files)
     digest = digest_of("items", *(file.digest for file in read.files))
     name = f"{plan.task.name} {plan.benchmark.source}".strip()
     models = {e.arm: {"model": e.model, "digest": e.model_digest} for e in plan.evaluations}
@@ -44,7 +39,7 @@ def track(
             "task": plan.task.name,
             "source": plan.benchmark.path or "",
             "source_digest": plan.benchmark.digest,
-            "items": items,
+            "items": result.items,
             "limit": p.limit,
             "model": p.model,
             "arms": {_safe(arm): model for arm, model in models.items()},
@@ -57,21 +52,22 @@ def track(
             "code": versions(),
         },
         tags={"kind": "evaluate", "task": plan.task.name, "dataset_digest": digest, "flow_run": plan.benchmark.run_id},
-        datasets=[DatasetRef(name, digest, plan.benchmark.path or plan.task.name, "evaluation", items)],
+        datasets=[DatasetRef(name, digest, plan.benchmark.path or plan.task.name, "evaluation", result.items)],
         sources=trainings,
         system_metrics=False,
         links={"Its items in the viewer": items_page(plan)},
     )
     with run:
-        for one in arms:
+        for one in result.arms:
             run.metrics(_metrics(one), step=one.k)
-        for text in perplexities:
+        for text in result.perplexities:
             run.metrics({f"perplexity/{_safe(text.arm)}": text.perplexity}, step=0)
-        run.table([*map(row_of, arms), *map(row_of, perplexities)], "tables/arms.json")
-        if arms:
+        run.table([*map(row_of, result.arms), *map(row_of, result.perplexities)], "tables/arms.json")
+        if result.arms:
             # arms without tools have one figure, whatever the number of calls
+            sizes = accuracies(snapshot, plan.task.name)
             alike = [row for row in sizes if not row["k"] or row["max_calls"] == p.max_calls]
-            _plots(run, plan.task.title, arms, alike)
+            _plots(run, plan.task.title, result.arms, alike)
     return run
 
 

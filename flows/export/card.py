@@ -67,7 +67,7 @@ def sha256_of(path: Path) -> str:
 
 def requested_of(dataset: Dataset, settings: ExportSettings, tokenizer: LoadedTokenizer | None) -> dict[str, Any]:
     """Return the part of the manifest that says what was asked for; the same gives the same files."""
-    named, chat = None, {}
+    named, chat = None, dict[str, Any]()
     if tokenizer is not None:
         name = settings.tokenizer or ""
         shown = Path(name).name if Path(name).expanduser().is_dir() else name

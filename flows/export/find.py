@@ -8,11 +8,8 @@ from warehouse.store import Store
 def find_dataset(store: Store, name: str) -> Dataset:
     """Return a dataset by `name`, `name@version` or `name@version-made` (the last two may be shortened).
 
-    Of several matches, return the one that was made last, or made again in the same way last.
-
-    Raises:
-        UnknownNameError: there is no dataset of that name.
-        UsageError: it has no such version, or there are no datasets.
+    Of several matches, return the one that was made last, or made again in the same way last; of none, raise an
+    UnknownNameError (the name) or a UsageError (the version, or there are no datasets).
     """
     datasets = store.datasets()
     if not datasets:
@@ -24,8 +21,6 @@ def find_dataset(store: Store, name: str) -> Dataset:
     matches = [d for d in versions if d.id.startswith(version)]
     if not matches:
         raise UsageError(f"dataset {plain!r} has no version {version!r}; it has: {', '.join(d.id for d in versions)}")
-    if len(matches) == 1:
-        return matches[0]
     contents = {d.version for d in matches}
     if version and len(contents) > 1:
         raise UsageError(f"{name} may be any of {', '.join(sorted(contents))}: write more of it")

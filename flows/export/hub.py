@@ -29,7 +29,6 @@ README = "README.md"
 _MADE_BY_HUB = ".gitattributes"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _TOKENS = "https://huggingface.co/settings/tokens"
-_LISTED = 3  # files that a message names
 _DO = {
     401: f"it does not accept the token: set HF_TOKEN to one with write access, from {_TOKENS}",
     403: "the token may not write there: set HF_TOKEN to one with write access to it, or name a repository of your own",
@@ -85,7 +84,7 @@ def look_at(
     own = {_MADE_BY_HUB} if listed is None else {_MADE_BY_HUB, README, MANIFEST, *listed}
     others = [file for file in sorted(files - own) if listed is None or file.partition("/")[0] in written]
     if others and not replace:
-        shown = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
+        shown = ", ".join([*others[:3], *(["..."] if len(others) > 3 else [])])
         raise UsageError(
             f"{name} holds files that this program has not pushed ({shown}): name another repository, or add "
             "--replace, which replaces files of the same name"
@@ -104,13 +103,9 @@ def _listed(api: HfApi, name: str, kind: Kind, commit: str | None) -> list[str] 
 
 
 def push(repository: Repository, uploads: Mapping[str, Path], message: str) -> Pushed:
-    """Upload files in one commit, and remove what an earlier push wrote and this one lacks.
+    """Upload files in one commit, and remove what an earlier push wrote and this one lacks; errors as of `look_at`.
 
     `uploads` are files by path in the repository, with a manifest that lists them.
-
-    Raises:
-        UsageError: there is no token.
-        PushError: the hub could not be reached, or refused.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 

@@ -29,12 +29,7 @@ class Preview:
 
 
 def preview(store: Store, name: str, settings: ExportSettings, count: int = PREVIEWED) -> list[Preview]:
-    """Return the first examples of an export that have a row.
-
-    Raises:
-        UsageError: the dataset does not exist, nothing is masked in the format, or the tokenizer cannot be used.
-        CorruptDataError: a file of the dataset is damaged or missing.
-    """
+    """Return the first examples of an export that have a row; a UsageError: nothing is masked; see also `export_to`."""
     if settings.format not in ("tokens", "segments", "chat"):
         raise UsageError(
             f"--preview: the texts of --format {settings.format} are whole, and nothing in them is masked; it shows "

@@ -17,10 +17,7 @@ MAX_DEV = 0.5
 class ExportSettings:
     """How a dataset is exported; the fields are the form's (`ExportParameters`), which says what each means.
 
-    None stands for the default of the format, and for nothing where it has none.
-
-    Raises:
-        UsageError: a value makes no sense, is missing, or belongs to another format.
+    None stands for the format's default. A UsageError: a value makes no sense, is missing, or is of another format.
     """
 
     format: Format = "jsonl"
@@ -35,9 +32,9 @@ class ExportSettings:
 
     def __post_init__(self) -> None:
         named = {"format": (self.format, Format), "dialect": (self.dialect, Dialect)}
-        for what, (name, known) in {**named, "form of arguments": (self.arguments, Arguments)}.items():
-            if name is not None and name not in get_args(known):
-                raise UnknownNameError(what, name, get_args(known))
+        for what, (value, known) in {**named, "form of arguments": (self.arguments, Arguments)}.items():
+            if value is not None and value not in get_args(known):
+                raise UnknownNameError(what, value, get_args(known))
         chat, spoken = self.format == "chat", self.spoken
         separator = self.separator
         if separator is not None and (not separator.strip() or separator.splitlines() != [separator]):
@@ -55,11 +52,8 @@ class ExportSettings:
             if getattr(self, name) is not None and not fits:
                 raise UsageError(f"--{name.replace('_', '-')} belongs to {whose}")
         if templated and not self.tokenizer:
-            what = "whose tokens it writes" if self.format == "tokens" else "whose chat template it renders"
-            raise UsageError(
-                f"--tokenizer: --format {self.format}{' --dialect text' if chat else ''} needs the model {what}: "
-                "embedded, a folder, or a hub name"
-            )
+            form = "tokens" if self.format == "tokens" else "chat --dialect text"
+            raise UsageError(f"--tokenizer: --format {form} needs a model's: embedded, a folder, or a hub name")
         if not 0 <= self.dev <= MAX_DEV:
             raise UsageError(f"--dev is a share of the documents of at most {MAX_DEV:g}, e.g. 0.05; got {self.dev:g}")
 

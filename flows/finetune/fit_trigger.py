@@ -43,10 +43,8 @@ def fit_trigger(
 ) -> TriggerResult:
     """Fit the thresholds of a finetuned model, and store them with it; what was fitted before is found done.
 
-    Raises:
-        UsageError: no finished training of C* made the model, or its dataset is not in the store, or it held out no
-            document of C*.
-        TrackingError: MLflow could not be reached; the record is written all the same.
+    A UsageError: no finished training of C* made the model, its dataset is gone, or it held out no document of C*.
+    A TrackingError: MLflow could not be reached; the record is written all the same.
     """
     from toolformer_core.decode.openings import find_openings, names_of
     from toolformer_core.lm.load import load_model, model_digest

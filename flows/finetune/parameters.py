@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from flows.forms.fields import FORM, DataFolder, ModelName, OneOf, Option, Version
+from flows.forms.fields import FORM, RUNNING, DataFolder, ModelName, OneOf, Option, Version
 
 _RECIPE = Option("Recipe")
-_RUNNING = Option("Running")
 
 
 def _profiles() -> Iterable[str]:
@@ -59,7 +58,7 @@ class FinetuneParameters(BaseModel):
     keep: Annotated[int, _RECIPE] = Field(
         2, gt=0, description="Resumable checkpoints kept; the best model is kept besides"
     )
-    retries: Annotated[int, _RUNNING] = Field(
+    retries: Annotated[int, RUNNING] = Field(
         1, ge=0, description="Further attempts, from the last checkpoint, if a process or a node dies"
     )
     seed: Annotated[int, _RECIPE] = Field(

@@ -25,13 +25,6 @@ from toolformer_core.finetune.recipe import LoraRecipe, Recipe
 from toolformer_core.lm.load import faster_in_bfloat16, model_folder
 from toolformer_core.lm.reference import ModelRef
 
-_LAUNCHERS: dict[str, type[Launcher]] = {
-    "local": LocalLauncher,
-    "ssh": SshLauncher,
-    "slurm": SlurmLauncher,
-    "kubernetes": KubernetesLauncher,
-}
-
 
 class Lora(BaseModel, extra="forbid"):
     rank: int = Field(0, ge=0, description="Rank of the adapters; 0: train all weights")
@@ -95,8 +88,10 @@ class Profile(BaseModel, extra="forbid"):
     def build_launcher(self) -> Launcher:
         """Return the launcher with its settings."""
         settings = {"accelerator": self.device, **getattr(self, self.launcher)}
+        launchers: dict[str, type[Launcher]] = {"local": LocalLauncher, "ssh": SshLauncher}
+        launchers |= {"slurm": SlurmLauncher, "kubernetes": KubernetesLauncher}
         try:
-            return TypeAdapter(_LAUNCHERS[self.launcher]).validate_python(settings)
+            return TypeAdapter(launchers[self.launcher]).validate_python(settings)
         except ValidationError as exc:
             raise UsageError(f"the profile's settings for {self.launcher}: {_first_error(exc)}") from exc
 

@@ -57,8 +57,7 @@ def check_hardware(profile: Profile, processes: int, recipe: Recipe) -> None:
     if profile.python:
         return  # another interpreter has packages of its own
     if recipe.engine == "deepspeed" and not is_installed("deepspeed"):
-        who = f"{processes} processes need" if processes > 1 else "this profile needs"
-        raise UsageError(f"{who} DeepSpeed, which is not installed: {how_to_install('deepspeed')}")
+        raise UsageError(f"this training needs DeepSpeed, which is not installed: {how_to_install('deepspeed')}")
     if recipe.lora is not None and not is_installed("peft"):
         raise UsageError(f"this profile needs peft, which is not installed: {how_to_install('lora')}")
 

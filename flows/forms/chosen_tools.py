@@ -1,9 +1,8 @@
 """The tools that a flow's parameters name, built, so that their fingerprints are known, and where they find data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from tasks.settings import qa_credentials
 from toolformer_core.config import TOOL_NAMES
@@ -12,26 +11,13 @@ from toolformer_core.tools.build import ToolSettings, build_tools
 from toolformer_core.tools.custom.reference import parse_reference
 
 
-class NamesTools(Protocol):
-    """Parameters that name tools; `flows.forms.fields` says what each of them means."""
-
-    @property
-    def tools(self) -> Sequence[str]: ...
-    @property
-    def tool(self) -> Sequence[str]: ...
-    @property
-    def passages(self) -> str | None: ...
-    @property
-    def qa_reader(self) -> str | None: ...
-    @property
-    def translator(self) -> str | None: ...
-
-
-def chosen_tools(p: NamesTools) -> tuple[dict[str, Tool], ToolSettings]:
-    """Return the tools by key, and settings from which a process anywhere builds the same ones."""
-    passages = Path(p.passages).expanduser().absolute() if p.passages else None
-    settings = ToolSettings(passages, qa_reader=_folder_or_name(p.qa_reader), translator=_folder_or_name(p.translator))
-    named = list(dict.fromkeys(map(_named, (*p.tools, *p.tool))))
+def chosen_tools(
+    tools: Iterable[str], passages: str | None, qa_reader: str | None, translator: str | None
+) -> tuple[dict[str, Tool], ToolSettings]:
+    """Return the tools by key, and settings from which a process anywhere builds the same ones; see `fields`."""
+    folder = Path(passages).expanduser().absolute() if passages else None
+    settings = ToolSettings(folder, _folder_or_name(qa_reader), _folder_or_name(translator))
+    named = list(dict.fromkeys(map(_named, tools)))
     built = build_tools(named, settings, qa_credentials=qa_credentials(settings.qa_reader))
     references = tuple((key, name) for key, name in zip(built, named, strict=True) if key != name)
     return built, replace(settings, references=references)

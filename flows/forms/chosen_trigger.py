@@ -12,10 +12,7 @@ from toolformer_core.errors import UnknownNameError, UsageError
 
 
 def chosen_trigger(text: str, model: str, keys: Iterable[str], digest: str = "") -> Mapping[str, float]:
-    """Return the thresholds by the tools' keys, none of tools that are not used, nor if the text is empty.
-
-    `fitted` are those of `model`, whose `digest` may be known already.
-    """
+    """Return the thresholds by the tools' keys, none of tools that are not used; `digest` is the model's, if known."""
     text, known = text.strip(), {*TOOL_NAMES, *keys}
     if not text:
         return {}

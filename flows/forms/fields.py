@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tasks.settings import checked_data, data_folder, model_key_variable, qa_key_variable, shown_url
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.embedded import CORPUS
-from toolformer_core.endpoints import SECRET_NAME
+from toolformer_core.endpoints import SECRET_NAME, Endpoint
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.reference import ModelRef
 from toolformer_core.tools.qa_readers.served import is_address, reader_endpoint
@@ -47,6 +47,7 @@ class OneOf:
         return {"anyOf": [choice, {"type": "string", "pattern": self.pattern}]} if self.pattern else choice
 
 
+TOOLS, RUNNING = Option("Tools"), Option("Running")
 DATA_NOTE = " (default: $TOOLFORMER_DATA, else ./toolformer-data)"  # of the option; a form must name its data
 
 _ROOTED = "^/"
@@ -72,7 +73,7 @@ def _without_credentials(name: str, *, reader: bool = False) -> str:
     if reader and not is_address(name):
         return name
     try:
-        named = reader_endpoint(name) if reader else ModelRef.of(name)
+        named: ModelRef | Endpoint = reader_endpoint(name) if reader else ModelRef.of(name)
     except ModelError as exc:
         raise ValueError(str(exc)) from None
     if named.credentials:

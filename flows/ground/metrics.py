@@ -15,7 +15,7 @@ from toolformer_core.evaluate.statistics import Accuracy, accuracy
 from toolformer_core.grounding.records import Grounding, Weights, best_of
 from warehouse.store import Store
 
-SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
+_SIZES = (4, 10, 20, 50, 100)  # of libraries, as the picture shows them
 
 
 @dataclass(slots=True)
@@ -173,20 +173,20 @@ def _task_figures(store: Store, one: TaskShards, rows: _Rows) -> TaskFigures:
 
 
 def _answered(store: Store, shards: Sequence[ShardResult]) -> Accuracy:
-    rows = [row for table in _tables(store, shards) for row in table.select(["answers", "correct"]).to_pylist()]
+    rows = (row for table in _tables(store, shards) for row in table.select(["answers", "correct"]).to_pylist())
     return accuracy(row["correct"] for row in rows if row["answers"])
 
 
 def _cost(store: Store, shards: Sequence[ShardResult], queries: int) -> MethodCost:
     counters = [commit.counters for shard in shards if (commit := store.read_commit(shard.key)) is not None]
     names = ("small_calls", "large_calls", LM_TOKENS, "tool_calls")
-    sums = (int(sum(own.get(name, 0) for own in counters)) for name in names)
-    return MethodCost(queries, *sums, seconds=sum(shard.seconds for shard in shards))
+    small, large, tokens, calls = (int(sum(own.get(name, 0) for own in counters)) for name in names)
+    return MethodCost(queries, small, large, tokens, calls, sum(shard.seconds for shard in shards))
 
 
 def _sizes(rows: _Rows, threshold: float | None) -> tuple[LibrarySize, ...]:
     out = []
-    for size in sorted({n for n in SIZES if n < len(rows.tools)} | {len(rows.tools)}):
+    for size in [*(n for n in _SIZES if n < len(rows.tools)), len(rows.tools)]:
         inside = set(rows.tools[:size])
         at = [row for row, right in enumerate(rows.right) if not right or inside & set(right)]
         right = [rows.right[row] for row in at]

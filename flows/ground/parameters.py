@@ -8,9 +8,7 @@ from flows.forms import fields
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.grounding.records import GEAR_GAMMA, GEAR_LAMBDA
 
-_TOOLS = fields.Option("Tools")
 _SCORES = fields.Option("Scores")
-_RUNNING = fields.Option("Running")
 
 
 class GroundParameters(fields.ToolChoice):
@@ -47,24 +45,24 @@ class GroundParameters(fields.ToolChoice):
     answers: bool = Field(
         True, description="Answer every query with the tool that each method chose; without, tools are only chosen"
     )
-    tools: Annotated[fields.Tools, _TOOLS] = Field(list(TOOL_NAMES), description="Tools of the library")
-    tool: Annotated[fields.References, _TOOLS] = []  # noqa: RUF012 - pydantic copies it
-    distractors: Annotated[int, _TOOLS] = Field(
+    tools: Annotated[fields.Tools, fields.TOOLS] = Field(list(TOOL_NAMES), description="Tools of the library")
+    tool: Annotated[fields.References, fields.TOOLS] = []  # noqa: RUF012 - pydantic copies it
+    distractors: Annotated[int, fields.TOOLS] = Field(
         0, ge=0, description="Plausible generated tools that make the library larger; they come last in it"
     )
-    mock: Annotated[list[str], fields.Listed, _TOOLS] = Field(
+    mock: Annotated[list[str], fields.Listed, fields.TOOLS] = Field(
         default_factory=list,
         description="Keys of tools that are ranked by their stored example response, without being called; all: every "
         "tool that has one",
     )
-    demonstrations: Annotated[Literal["questions", "annotation"] | None, _TOOLS] = Field(
+    demonstrations: Annotated[Literal["questions", "annotation"] | None, fields.TOOLS] = Field(
         None,
         description="How calls are shown to the small LM: by the tools' example questions or by their annotation "
         "prompts (default: questions; for the small world annotation)",
     )
-    passages: Annotated[fields.Passages, _TOOLS] = None
-    qa_reader: Annotated[fields.QAReader, _TOOLS] = None
-    translator: Annotated[fields.TranslatorModel, _TOOLS] = None
+    passages: Annotated[fields.Passages, fields.TOOLS] = None
+    qa_reader: Annotated[fields.QAReader, fields.TOOLS] = None
+    translator: Annotated[fields.TranslatorModel, fields.TOOLS] = None
     encoder: Annotated[str, _SCORES] = Field(
         "",
         description="Embeds queries and descriptions: the folder or hub name of a sentence-transformers or model2vec "
@@ -95,8 +93,8 @@ class GroundParameters(fields.ToolChoice):
         le=1,
         description="Sample the small LM's calls at this top_p (authors' code: 0.9; default: the most likely call)",
     )
-    shard_items: Annotated[int, _RUNNING] = Field(
+    shard_items: Annotated[int, fields.RUNNING] = Field(
         128, gt=0, description="Queries per shard, the unit of work and of restart; more are faster with many tools"
     )
-    workers: Annotated[fields.Workers, _RUNNING] = 1
-    gpus: Annotated[fields.Gpus, _RUNNING] = None
+    workers: Annotated[fields.Workers, fields.RUNNING] = 1
+    gpus: Annotated[fields.Gpus, fields.RUNNING] = None

@@ -89,7 +89,7 @@ def _task_and_path(text: str) -> tuple[Task, Path | None]:
 
 
 def _library(p: GroundParameters) -> _Library:
-    built, settings = chosen_tools(p)
+    built, settings = chosen_tools([*p.tools, *p.tool], p.passages, p.qa_reader, p.translator)
     added = [tool.key for tool in distractors(p.distractors, p.seed)] if p.distractors else []
     mocked = [key.strip().lower() for key in p.mock]
     if mocked == ["all"]:

@@ -25,7 +25,6 @@ from warehouse.store import Store
 
 KEPT = "kept"
 _MIN_SIMILARITY = 0.75  # share of the requested characters that an id must contain to be suggested
-_MAX_SEARCHED_BYTES = 1 << 30  # larger text files are not searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,9 @@ def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tu
     call_filter = CallFilter.of_build({call.tool for call in calls}, config)
     in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
     fates = reasons_of(calls, call_filter, ranks, marked_out)
-    for i, call in enumerate(calls):
-        over_limit = explanation.assembled is not None and (call.tool, call.position) not in in_examples
-        fates[i] = fates[i] or (OVER_LIMIT if over_limit else KEPT)
-    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, fates, strict=True))
+    kept = [explanation.assembled is None or (call.tool, call.position) in in_examples for call in calls]
+    told = (fate or (KEPT if is_kept else OVER_LIMIT) for fate, is_kept in zip(fates, kept, strict=True))
+    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, told, strict=True))
     tools = sorted({row["tool"] for row in explanation.prefiltered})
     return {tool: tau_f_for(tool, config.get("tau_f")) for tool in tools}, rows
 
@@ -114,7 +112,7 @@ def _checkpoints(store: Store, explanation: Explanation) -> tuple[dict[str, Any]
 
 def _held_out(training: FinishedTraining, text: str) -> bool:
     path = training.folder / "dev.jsonl"
-    if not path.is_file() or not 0 < path.stat().st_size < _MAX_SEARCHED_BYTES:
+    if not path.is_file() or not path.stat().st_size:
         return False
     line = json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n"
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as lines:

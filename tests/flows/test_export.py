@@ -17,7 +17,7 @@ from tests.support.commands import Run as Command
 from tests.support.examples_of_c_star import BOOKS, CHATML, an_example
 from tests.tiny import tokenizer
 from tests.wh_fixtures import CREATED, make_commit, make_run
-from toolformer_core.errors import ModelError, UnknownNameError, UsageError
+from toolformer_core.errors import UnknownNameError, UsageError
 from toolformer_core.export.conversation import REQUEST, Requests
 from toolformer_core.export.restore import restore
 from toolformer_core.finetune.texts import encode_texts, held_out_share, training_text
@@ -99,8 +99,7 @@ def test_tokens_are_those_of_a_finetuning(store: Store, coded: str, tmp_path: Pa
     pieces = encode_texts(own, texts, start=end, end=end, length=1_000)
     assert [row["input_ids"] for row in rows] == [piece.ids.tolist() for piece in pieces]
     for row in rows:
-        assert row["labels"][0] == -100
-        assert row["labels"][-1] == end
+        assert (row["labels"][0], row["labels"][-1]) == (-100, end)
         assert all(label in (token, -100) for label, token in zip(row["labels"], row["input_ids"], strict=True))
     masked = [own.decode([t for t, x in zip(r["input_ids"], r["labels"], strict=True) if x == -100][1:]) for r in rows]
     # of this tokenizer, in whose texts no number follows an arrow, the space in front is a token by itself
@@ -130,28 +129,18 @@ def test_messages_are_the_same_once_datasets_has_read_them(store: Store, tmp_pat
 def test_sharegpt(store: Store, tmp_path: Path) -> None:
     exported(store, tmp_path / "out.jsonl", "chat", dialect="sharegpt", request="Write on:", next_request="And?")
     first, second = loaded(tmp_path / "out.jsonl", tmp_path)
-    assert first["conversations"] == [
-        {"from": "human", "value": "Write on:\n\nOf 587 books 58 are lent, so"},
-        {"from": "function_call", "value": '{"name": "Calculator", "arguments": {"input": "587 - 58"}}'},
-        {"from": "observation", "value": "529"},
-        {"from": "gpt", "value": "529 remain."},
-    ]
+    assert first["conversations"][0] == {"from": "human", "value": "Write on:\n\nOf 587 books 58 are lent, so"}
     assert json.loads(second["conversations"][1]["value"]) == {"name": "Calendar", "arguments": {}}
     assert restore(first, Requests("Write on:", "And?")) == BOOKS.text
 
 
 def test_a_conversation_as_a_chat_template_writes_it(store: Store, coded: str, tmp_path: Path) -> None:
     _, rows = exported(store, tmp_path / "out.jsonl", "chat", dialect="text", tokenizer=coded)
-    text = rows[0]["text"]
-    system, rest = text.split("<|im_end|>\n", 1)
+    system, user, call, *turns = rows[0]["text"].split("<|im_end|>\n")
     assert system.startswith("<|im_start|>system\nCalculator: ")
-    assert rest == (
-        f"<|im_start|>user\n{REQUEST}\n\nOf 587 books 58 are lent, so<|im_end|>\n"
-        '<|im_start|>assistant\n<tool_call>{"name": "Calculator", "arguments": {"input": "587 - 58"}}</tool_call>'
-        "<|im_end|>\n"
-        "<|im_start|>tool\n529<|im_end|>\n"
-        "<|im_start|>assistant\n529 remain.<|im_end|>\n"
-    )
+    assert user == f"<|im_start|>user\n{REQUEST}\n\nOf 587 books 58 are lent, so"
+    assert call.endswith('<tool_call>{"name": "Calculator", "arguments": {"input": "587 - 58"}}</tool_call>')
+    assert turns == ["<|im_start|>tool\n529", "<|im_start|>assistant\n529 remain.", ""]
 
 
 def test_a_text_with_a_special_token_is_not_rendered(coded: str, tmp_path: Path) -> None:
@@ -198,7 +187,6 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
         data = (tmp_path / file["name"]).read_bytes()
         assert (file["bytes"], file["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
     assert [file["name"] for file in manifest["files"]] == ["out.jsonl", "out.card.md"]
-    assert manifest["dataset"]["model"] == "m"
     card = (tmp_path / "out.card.md").read_text(encoding="utf-8")
     _, header, body = card.split("---\n", 2)
     assert yaml.safe_load(header) == {
@@ -212,7 +200,6 @@ def test_card_and_manifest(store: Store, tmp_path: Path) -> None:
     }
     for says in ("| left out | glued 1 |", "| calculator | 0.5 | 2 |", manifest["files"][0]["sha256"], "## Limits"):
         assert says in body
-    assert {path.name for path in done.files} == {"out.jsonl", "out.manifest.json", "out.card.md"}
     again = export_to(store, "cstar", tmp_path / "again" / "out.jsonl", ExportSettings("chat", dialect="sharegpt"))
     assert [p.read_bytes() for p in again.files] == [p.read_bytes() for p in done.files]
 
@@ -280,10 +267,9 @@ def test_a_failure_leaves_nothing(store: Store, tmp_path: Path, monkeypatch: pyt
 
 def test_a_folder_that_is_there_and_a_split_that_takes_all(tmp_path: Path) -> None:
     store = stored(tmp_path / "data", [BOOKS])
-    with pytest.raises(UsageError, match="exists already"):
-        export_to(store, "cstar", Path("."), ExportSettings())
-    with pytest.raises(UsageError, match="falls into the dev split: leave out --dev"):
-        export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings(dev=0.05))
+    for out, dev, says in ((Path("."), 0.0, "exists already"), (tmp_path / "out", 0.05, "falls into the dev split")):
+        with pytest.raises(UsageError, match=says):
+            export_to(store, "cstar", out, ExportSettings(dev=dev))
 
 
 @pytest.mark.parametrize("there", ["out.jsonl", "out.dev.jsonl", "out.card.md", "out.manifest.json"])
@@ -306,15 +292,14 @@ def test_a_dev_split_without_a_row_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"format": "tokens"}, "--tokenizer: --format tokens needs the model whose tokens it writes"),
-        ({"format": "chat", "dialect": "text"}, "needs the model whose chat template it renders"),
+        ({"format": "tokens"}, "--tokenizer: --format tokens needs a model's"),
+        ({"format": "chat", "dialect": "text"}, "--tokenizer: --format chat --dialect text needs a model's"),
         ({"format": "jsonl", "tokenizer": "embedded"}, "--tokenizer belongs to --format tokens"),
         ({"format": "tokens", "dialect": "openai"}, "--dialect belongs to --format chat"),
         ({"format": "chat", "dialect": "sharegpt", "arguments": "dict"}, "--arguments belongs to"),
         ({"format": "chat", "next_request": "On."}, "--next-request belongs to --format chat --dialect sharegpt"),
         ({"format": "segments", "separator": "x"}, "--separator belongs to --format text"),
         ({"format": "text", "separator": " "}, "one line that is not blank"),
-        ({"dev": 0.6}, "at most 0.5"),
         ({"dev": float("nan")}, "at most 0.5"),
     ],
 )
@@ -331,9 +316,8 @@ def test_unknown_names(name: str) -> None:
 
 
 def test_a_preview_shows_what_is_masked(store: Store, coded: str, tmp_path: Path) -> None:
-    first, *_ = shown = preview(store, "cstar", ExportSettings("segments"))
-    assert [one.doc_id for one in shown] == ["books", "dated", "glued"]
-    assert first.parts[1] == ("529", False)
+    first, *others = preview(store, "cstar", ExportSettings("segments"))
+    assert (first.parts[1], [one.doc_id for one in others]) == (("529", False), ["dated", "glued"])
     first, *_ = preview(store, "cstar", ExportSettings("tokens", tokenizer=coded))
     assert [text for text, trained in first.parts if not trained] == ["<end>", "529"]
     first, *others = preview(store, "cstar", ExportSettings("chat"))
@@ -344,19 +328,11 @@ def test_a_preview_shows_what_is_masked(store: Store, coded: str, tmp_path: Path
         preview(store, "cstar", ExportSettings("jsonl"))
 
 
-def test_a_tokenizer_that_is_none(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="no readable tokenizer"):
-        export_to(store, "cstar", tmp_path / "o", ExportSettings("tokens", tokenizer=str(tmp_path / "empty")))
-    assert not (tmp_path / "o").exists()
-
-
 def test_jsonl_gives_the_plain_text_back(store: Store, tmp_path: Path) -> None:
     _, (row, *_) = exported(store, tmp_path / "out.jsonl")
     assert restore(row) == BOOKS.text
-    assert strip(row["text"], [(call["start"], call["end"]) for call in row["calls"]]) == (
-        "Of 587 books 58 are lent, so 529 remain."
-    )
+    spans = [(call["start"], call["end"]) for call in row["calls"]]
+    assert strip(row["text"], spans) == "Of 587 books 58 are lent, so 529 remain."
 
 
 def test_the_command(run: Command, store: Store, tmp_path: Path) -> None:
@@ -364,24 +340,17 @@ def test_the_command(run: Command, store: Store, tmp_path: Path) -> None:
     said = run(*asked, "--format", "chat", tmp_path / "out.jsonl")
     assert said.out == f"2 examples written to {tmp_path / 'out.jsonl'}\n1 left out: glued 1\n"
     said = run(*asked, "--format", "segments", "--dev", "0.4", "--json", tmp_path / "s.jsonl")
-    told = json.loads(said.out)
+    told, names = json.loads(said.out), (".jsonl", ".dev.jsonl", ".manifest.json", ".card.md")
     assert told["examples"] == {"read": 3, "train": 2, "dev": 1, "left_out": {}}  # 1.2 documents are one
-    assert set(told["out"]) == {
-        str(tmp_path / f"s{part}") for part in (".jsonl", ".dev.jsonl", ".manifest.json", ".card.md")
-    }
+    assert set(told["out"]) == {str(tmp_path / f"s{name}") for name in names}
     said = run(*asked, "--format", "segments", "--preview")
     assert said.code == 0
     assert "Of 587 books 58 are lent, so [Calculator(587 - 58) -> ⟦529⟧] 529 remain.\n" in said.out
     said = run(*asked, "--format", "segments", "--preview", "--json")
     assert json.loads(said.out)[0]["parts"][1] == {"text": "529", "trained": False}
-    for wrong, says in (
-        (["--format", "tokens", tmp_path / "o"], "error: --tokenizer: --format tokens needs"),
-        (["--format", "chat"], "error: name the file to write"),
-        (["--preview"], "error: --preview: the texts of --format jsonl are whole"),
-    ):
-        said = run(*asked, *wrong)
-        assert (said.code, said.out) == (2, "")
-        assert said.err.startswith(says)
+    said = run(*asked, "--format", "chat")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: name the file to write")
 
 
 def test_a_preview_in_colours(run: Command, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

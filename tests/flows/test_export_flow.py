@@ -32,16 +32,13 @@ def shown(key: str) -> list[Any]:
     return sorted(found, key=lambda artifact: artifact.created)
 
 
-def test_the_flow_writes_what_the_function_writes_and_says_so(
-    prefect_server: None, store: Store, tmp_path: Path
-) -> None:
+def test_the_flow_writes_what_the_function_does_and_says_so(prefect_server: None, store: Store, tmp_path: Path) -> None:
     out = tmp_path / "flow" / "out.jsonl"
     done = run_export(ExportParameters(data=store.root, out=str(out), format="chat", dialect="sharegpt"))
     plain = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings("chat", dialect="sharegpt"))
     assert [path.read_bytes() for path in done.files] == [path.read_bytes() for path in plain.files]
-    progress = shown("export")[-1]
+    progress, table = shown("export")[-1], shown("exported")[-1].data
     assert (progress.data, progress.description) == (100.0, "2 examples written")
-    table = shown("exported")[-1].data
     for says in ("| left out | glued 1 |", "| examples | 2 |", *(f"| file | `{path}` |" for path in done.files)):
         assert says in table
 
@@ -52,9 +49,7 @@ def test_progress_counts_the_examples_read(store: Store, tmp_path: Path) -> None
     assert told == [(3, 3)]  # fewer than are tokenized together
 
 
-def test_the_command_is_a_flow_run_of_a_named_server(
-    run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_is_a_flow_run(run: Command, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ExportParameters] = []
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setattr("flows.export.flow.run_export", lambda parameters: asked.append(parameters) or _stop())

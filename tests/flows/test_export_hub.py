@@ -13,6 +13,7 @@ from wh_fixtures import a_training, make_run, put, snapshot_of
 from flows.export.delivery import deliver
 from flows.export.hub import MANIFEST, PushError, Repository, push
 from flows.export.parameters import ExportParameters
+from flows.export.run import Pushed
 from tests.flows.test_export import EXAMPLES, stored
 from tests.support.commands import Run as Command
 from tests.support.hub_server import TOKEN, HubServer, Repo, hub_server
@@ -50,17 +51,14 @@ def test_files_card_and_manifest_arrive_in_one_commit(hub: HubServer, store: Sto
     out = tmp_path / "out.jsonl"
     done = deliver(asked(store, out, format="segments", dev=0.4))
     repo = hub.repos[NAME]
-    local = {"out.jsonl": "out.jsonl", "out.dev.jsonl": "out.dev.jsonl"}
-    local |= {"README.md": "out.card.md", MANIFEST: "out.manifest.json"}
-    assert repo.files == {".gitattributes": b""} | {
-        name: (tmp_path / file).read_bytes() for name, file in local.items()
-    }
+    files = {"out.jsonl": "out.jsonl", "out.dev.jsonl": "out.dev.jsonl"}
+    files |= {"README.md": "out.card.md", MANIFEST: "out.manifest.json"}
+    local = {name: (tmp_path / file).read_bytes() for name, file in files.items()}
+    assert repo.files == {".gitattributes": b"", **local}
     (commit,) = repo.commits
     assert commit["summary"] == f"Export of {done.dataset} as segments"
     assert repo.private
-    assert done.pushed is not None
-    assert (done.pushed.url, done.pushed.commit) == (f"{hub.url}/datasets/{NAME}", repo.sha)
-    assert (done.pushed.private, done.pushed.created) == (True, True)
+    assert done.pushed == Pushed(NAME, f"{hub.url}/datasets/{NAME}", repo.sha, private=True, created=True)
 
 
 def test_a_folder_keeps_its_files_names(hub: HubServer, store: Store, tmp_path: Path) -> None:
@@ -79,21 +77,17 @@ def test_the_next_push_replaces_and_removes_the_last_ones_files(hub: HubServer, 
     assert repo.files["LICENSE"] == b"theirs"
     assert repo.files["out.jsonl"] == (tmp_path / "2" / "out.jsonl").read_bytes()
     assert (repo.commits[-1]["parentCommit"], repo.commits[-1]["deleted"]) == (before, ["out.dev.jsonl"])
-    assert done.pushed is not None
-    assert not done.pushed.created
+    assert (done.pushed and done.pushed.created) is False
 
 
 def test_the_same_export_again_is_no_commit(hub: HubServer, store: Store, tmp_path: Path) -> None:
     deliver(asked(store, tmp_path / "out.jsonl"))
     done = deliver(asked(store, tmp_path / "out.jsonl"))  # found, not written
     assert len(hub.repos[NAME].commits) == 1
-    assert done.pushed is not None
-    assert done.pushed.commit == hub.repos[NAME].sha
+    assert (done.pushed and done.pushed.commit) == hub.repos[NAME].sha
 
 
-def test_a_failed_push_is_repeated_as_written(
-    hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_push_again(hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.jsonl"
     hub.refuse["/commit/main"] = 403
     with pytest.raises(PushError, match=r"owner/cstar: the hub at .* answered 403; the token may not write there"):
@@ -122,9 +116,7 @@ def test_other_files_are_not_written_over(hub: HubServer, store: Store, tmp_path
     assert (files["notes.txt"], files["out.jsonl"]) == (b"theirs", out.read_bytes())
 
 
-def test_a_file_of_the_same_name_in_no_manifest_is_not_written_over(
-    hub: HubServer, store: Store, tmp_path: Path
-) -> None:
+def test_a_file_of_that_name_in_no_manifest_is_not_written_over(hub: HubServer, store: Store, tmp_path: Path) -> None:
     deliver(asked(store, tmp_path / "1" / "first.jsonl"))
     hub.repos[NAME].files |= {"out.jsonl": b"theirs", "LICENSE": b"theirs"}
     with pytest.raises(UsageError, match=r"holds files .* \(out.jsonl\): name"):
@@ -144,9 +136,7 @@ def test_nothing_becomes_public_unasked(hub: HubServer, store: Store, tmp_path: 
         deliver(asked(store, tmp_path / "out.jsonl"))
     deliver(asked(store, tmp_path / "out.jsonl", public=True))
     done = deliver(asked(store, tmp_path / "out.jsonl", push="owner/open", public=True))
-    assert not hub.repos["owner/open"].private
-    assert done.pushed is not None
-    assert not done.pushed.private
+    assert (hub.repos["owner/open"].private, done.pushed and done.pushed.private) == (False, False)
 
 
 @pytest.mark.parametrize(("name", "file"), [("a.jsonl", "gone"), (".git/a.jsonl", "there")])
@@ -181,22 +171,22 @@ def test_refusals(hub: HubServer, store: Store, tmp_path: Path, end: str, status
 
 
 def test_no_token_and_no_network(hub: HubServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = asked(store, tmp_path / "out.jsonl")
+    def refused(error: type[Exception], says: str) -> str:
+        with pytest.raises(error, match=says) as caught:
+            deliver(asked(store, tmp_path / "out.jsonl"))
+        return str(caught.value)
+
     monkeypatch.setenv("HF_TOKEN", "hf_other")
-    with pytest.raises(PushError, match="answered 401; it does not accept the token: set HF_TOKEN") as refused:
-        deliver(parameters)
-    assert "hf_other" not in str(refused.value)
+    told = refused(PushError, "answered 401; it does not accept the token: set HF_TOKEN")
+    assert "hf_other" not in told
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(UsageError, match="a push needs a token of the hub: set HF_TOKEN"):
-        deliver(parameters)
+    refused(UsageError, "a push needs a token of the hub: set HF_TOKEN")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(PushError, match="owner/cstar cannot be pushed offline: unset HF_HUB_OFFLINE"):
-        deliver(parameters)
+    refused(PushError, "owner/cstar cannot be pushed offline: unset HF_HUB_OFFLINE")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # the port of `discard`, where nobody listens
-    with pytest.raises(PushError, match=r"the hub at http://127.0.0.1:9 cannot be reached \("):
-        deliver(parameters)
+    refused(PushError, r"the hub at http://127.0.0.1:9 cannot be reached \(")
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -221,14 +211,8 @@ def test_the_command_says_where_it_lies_and_nowhere_stands_the_token(
         "1 left out: glued 1",
         f"{hub.url}/datasets/{NAME} (made, private), commit {hub.repos[NAME].sha}",
     ]
-    told = json.loads(run(*words, "--json").out)
-    assert told["pushed"] == {
-        "repository": NAME,
-        "url": f"{hub.url}/datasets/{NAME}",
-        "commit": hub.repos[NAME].sha,
-        "private": True,
-        "created": False,
-    }
+    pushed = json.loads(run(*words, "--json").out)["pushed"]
+    assert (pushed["repository"], pushed["commit"], pushed["private"]) == (NAME, hub.repos[NAME].sha, True)
     hub.refuse["/preupload/main"] = 403
     said = run(*words)
     assert (said.code, said.out) == (1, "")
@@ -309,12 +293,12 @@ def test_a_models_card_names_both_licences(run: Command, hub: HubServer, store: 
 
 
 def test_a_model_without_a_licence_or_a_training_is_not_pushed(run: Command, store: Store, trained: Training) -> None:
-    said = run("push", "cstar-toolformer-2", NAME, "--data", store.root)
-    assert said.code == 2
-    assert said.err.startswith("error: unknown training 'cstar-toolformer-2'. Did you mean 'cstar-toolformer-1'?")
     Path(trained.model, "README.md").write_text("no header", encoding="utf-8")
-    said = run("push", trained.job, NAME, "--data", store.root, "--dry-run")
-    assert said.code == 2
-    assert said.err.endswith("is not stated in a README.md beside it: name it with --licence\n")
+    for job, says in (
+        ("cstar-toolformer-2", "Did you mean 'cstar-toolformer-1'?"),
+        (trained.job, "name it with --licence\n"),
+    ):
+        said = run("push", job, NAME, "--data", store.root, "--dry-run")
+        assert (said.code, says in said.err) == (2, True)
     said = run("push", trained.job, NAME, "--data", store.root, "--dry-run", "--licence", "mit")
     assert "licence of the weights: mit;" in said.out

@@ -95,9 +95,7 @@ def test_a_worker_refuses_a_tool_that_changed_meanwhile(folder: Path, monkeypatc
         tool_of(spec, "miles")
 
 
-def test_the_command_builds_tools_and_starts_servers_once(
-    prefect_server: None, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tools_are_built_once(prefect_server: None, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     load = custom.load_tool
     monkeypatch.setattr(custom, "load_tool", lambda reference: built.append(reference.target) or load(reference))

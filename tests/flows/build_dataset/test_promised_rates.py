@@ -16,7 +16,7 @@ from tasks.shards import arrow as translate
 from tests.support.commands import Run
 from tests.support.scripted_lm import ScriptedLM, use_model
 from tests.support.small_builds import small_build, write_jsonl
-from toolformer_core.errors import UnknownNameError, UsageError
+from toolformer_core.errors import UsageError
 from toolformer_core.lm.base import ScoreRequest
 from warehouse.queries import rows_of, stats
 from warehouse.store import Store
@@ -92,14 +92,11 @@ def test_the_threshold_keeps_what_the_papers_would_not(promised: Built, run: Run
 def test_decoys_are_stored_with_the_scores_and_counted(promised: Built) -> None:
     _, data = promised
     store = Store(data)
-    calls = [
-        call
-        for commit in store.commits("score")
-        for call in translate.scored_of(store.read(commit.files[0]), decoys=True)
-    ]
+    tables = [store.read(commit.files[0]) for commit in store.commits("score")]
+    calls = [call for table in tables for call in translate.scored_of(table, decoys=True)]
     assert [call.decoy_gains for call in calls] == [pytest.approx((0.2, 0.2, 0.2))] * 12
-    assert [commit.counters["decoys"] for commit in store.commits("score")] == [18, 18]
-    assert {commit.counters["decoys_from_reserve"] for commit in store.commits("score")} == {0}
+    counted = [[one.counters[name] for name in ("decoys", "decoys_from_reserve")] for one in store.commits("score")]
+    assert counted == [[18, 0]] * 2
 
 
 def test_the_same_build_again_finds_all_done(promised: Built, corpus: Path, model: None) -> None:
@@ -132,9 +129,7 @@ def test_what_if_finds_thresholds_without_a_model(promised: Built, run: Run) -> 
     assert run("what-if", "--fdr", "1.5", "--data", data).code == 2
 
 
-def test_what_the_papers_thresholds_gave_with_decoys_can_be_assembled_anew_by_a_rate(
-    promised: Built, corpus: Path, tmp_path: Path, model: None
-) -> None:
+def test_scores_with_decoys_are_assembled_by_a_rate(promised: Built, corpus: Path, tmp_path: Path, model: None) -> None:
     paper = run_build(asked(corpus, tmp_path, tau_f={}, decoys=3))
     assert (paper.examples, paper.thresholds["calculator"]) == (9, 0.5)
     store = Store(tmp_path)
@@ -169,9 +164,10 @@ def test_what_is_no_rate_is_refused(corpus: Path, tmp_path: Path, wrong: str) ->
 
 
 def test_what_cannot_be_promised_is_said_before_anything_runs(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--decoys 0 scores none"):
-        resolve(asked(corpus, tmp_path, decoys=0))
-    with pytest.raises(UsageError, match="--stop-when-full counts examples"):
-        resolve(asked(corpus, tmp_path, stop_when_full=True))
-    with pytest.raises(UnknownNameError):
-        resolve(asked(corpus, tmp_path, tau_f="wiki=fdr=0.1"))
+    for changes, says in (
+        ({"decoys": 0}, "--decoys 0 scores none"),
+        ({"stop_when_full": True}, "--stop-when-full counts examples"),
+        ({"tau_f": "wiki=fdr=0.1"}, "unknown tool 'wiki'"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            resolve(asked(corpus, tmp_path, **changes))

@@ -58,9 +58,7 @@ def counted(snapshot: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_failed_questions_alone_are_asked_again(
-    few_documents: Path, tmp_path: Path, tool: Unreachable, run: Run
-) -> None:
+def test_failed_questions_are_asked_again(few_documents: Path, tmp_path: Path, tool: Unreachable, run: Run) -> None:
     asked = small_build(few_documents, tmp_path / "data", tools=["calculator"], limit=12, top_k=2)
     first = run_build(asked)
     before = counted(first.snapshot)
@@ -73,10 +71,10 @@ def test_failed_questions_alone_are_asked_again(
 
     retrying = asked.model_copy(update={"answers": "retry"})
     questions = before["transient"]
-    assert plan_build(asked).nothing_to_do
+    before_it, plan = plan_build(asked), plan_build(retrying)
+    assert before_it.nothing_to_do
     told = f"{questions} questions to calculator failed for passing reasons: --answers retry asks them again"
-    assert told in plan_build(asked).notes
-    plan = plan_build(retrying)
+    assert told in before_it.notes
     told = f"--answers retry: {questions} calls of calculator that failed for passing reasons are retried"
     assert told in plan.notes
     (execute,) = [stage for stage in plan.stages if stage.stage == "execute"]

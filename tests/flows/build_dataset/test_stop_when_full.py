@@ -132,9 +132,7 @@ def test_stages_stop_with_enough_examples_and_every_page_says_so(filled: Built, 
         assert ("not annotated for calendar: " in explained) == says
 
 
-def test_the_same_bytes_with_more_tasks_at_once(
-    filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_with_8_tasks(filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_model(monkeypatch, Model())
     many = run_build(asked(corpus, tmp_path / "many", workers=8))
     assert many.version == filled[0].version
@@ -149,9 +147,7 @@ def test_the_same_bytes_with_more_tasks_at_once(
     assert unused <= {one.path for one in find_garbage(store)}
 
 
-def test_the_same_bytes_when_it_breaks(
-    filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_if_it_breaks(filled: Built, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_model(monkeypatch, Model(breaks_after=3))
     with pytest.raises(ModelError, match="went down"):
         run_build(asked(corpus, tmp_path / "broken", workers=1))
@@ -181,17 +177,9 @@ def test_other_thresholds_are_asked_of_the_annotated_part(filled: Built, tmp_pat
     assert "calendar: annotated on 3 of 6 shards" in strict.notes
 
 
-def test_a_raised_limit_that_ended_within_a_shard_is_told(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = tmp_path / "data"
+def test_a_raised_limit_repeats_no_whole_shard(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_model(monkeypatch, Model())
     plain = {"tools": ["calculator"], "shard_documents": 2, "stop_when_full": False, "max_examples": 100}
-    run_all(resolve(asked(corpus, data, limit=3, **plain)))
-    (note,) = plan_build(asked(corpus, data, limit=4, **plain)).notes
-    assert note.startswith("part-00001 held 1 documents under --limit 3 and holds 2 now: it is done anew.")
-    assert plan_build(asked(corpus, data, limit=3, **plain)).notes == ()
-    run_all(resolve(asked(corpus, data, limit=4, **plain)))
-    plan = plan_build(asked(corpus, data, limit=6, **plain))
-    assert plan.notes == ()
+    run_all(resolve(asked(corpus, tmp_path / "data", limit=4, **plain)))
+    plan = plan_build(asked(corpus, tmp_path / "data", limit=6, **plain))
     assert {one.state for one in plan.shards if one.shard in ("part-00000", "part-00001")} == {CACHED}

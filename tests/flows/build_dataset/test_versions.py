@@ -62,28 +62,23 @@ def test_two_thresholds_that_keep_the_same_calls_keep_a_record_each(run: Run, as
     ways = [materialise(store, ask(snapshot, {"calendar": least - d}), "cstar") for d in (2e-4, 1e-4)]
     assert {way.version for way in ways} == {before.version}  # the same texts
     assert len({before.made, *(way.made for way in ways)}) == 3
-    assert [d.thresholds["calendar"] for d in store.datasets()] == [0.2, least - 2e-4, least - 1e-4]
-    assert [d.number for d in store.datasets()] == [1, 2, 3]
+    told = [(d.thresholds["calendar"], d.number) for d in store.datasets()]
+    assert told == [(0.2, 1), (least - 2e-4, 2), (least - 1e-4, 3)]
 
     card = run("datasets", f"cstar@{before.version}", "--data", as_built).out
     assert card == (as_built / "datasets" / "cstar" / f"{before.version}.md").read_text(encoding="utf-8")
-    assert card.startswith(f"# cstar@{before.version}\n")
     assert [card.count(f"UTC: {own.label}\n") for own in (before, *ways)] == [1, 1, 1]
     # the last of them is meant by the name, and by the version; each by its own
     assert find_dataset(store, "cstar") == find_dataset(store, f"cstar@{before.version[:6]}") == ways[1]
     assert [find_dataset(store, own.label) for own in (before, *ways)] == [before, *ways]
     told = json.loads(run("datasets", "--data", as_built, "--json").out)
     assert [(one["made"], one["thresholds"]) for one in told] == [(d.made, d.thresholds) for d in store.datasets()]
-    assert ways[0].label in run("datasets", "--data", as_built).out
 
     # made once more in the first of these ways: no new record, and it is again what the name means
     records = {path: path.read_bytes() for path in (as_built / "datasets").rglob("*.json")}
     assert materialise(store, ask(snapshot, {"calendar": least - 2e-4}), "cstar") == ways[0]
     assert {path: path.read_bytes() for path in (as_built / "datasets").rglob("*.json")} == records
     assert find_dataset(store, "cstar") == ways[0]
-    now = current_build(snapshot)
-    assert now is not None
-    assert (now.name, now.version) == ("cstar", before.version)
     assert find_garbage(store, temporary_s=0.0) == []
 
 
@@ -182,7 +177,6 @@ def test_texts_are_counted_without_their_calls(stored: tuple[Store, Dataset, Pat
     }
     section = texts_section(counts, 4)
     assert "| hosts | a.org 50.0 %, b.de 25.0 %, no address 25.0 % |" in section  # 2, 1 and 1 of 4
-    assert "| languages | en 75.0 %, de 25.0 % |" in section
     assert "| texts with e-mail addresses | 1 |" in section
     assert "a.org 40.0 %, b.de 20.0 %, no address 20.0 %, others 20.0 %" in texts_section(counts, 5)  # of 5 one is left
 

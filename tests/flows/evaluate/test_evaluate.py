@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from cli.commands.evaluate import _print_result
 from flows.evaluate import flow
 from flows.evaluate.flow import run_evaluate
 from flows.evaluate.metrics import EvaluateResult
@@ -93,12 +92,9 @@ def test_a_copy_of_the_base_answers_as_the_base_does(done: Ran) -> None:
     sql = "SELECT continuation FROM predictions WHERE arm = $arm ORDER BY item_id"
     base, copy = (rows_of(done[0].snapshot, sql, {"arm": arm}) for arm in ("base", "toolformer-disabled"))
     assert base == copy
-    versus = {a.arm: (a.versus_base, a.versus_disabled) for a in done[0].arms}
-    assert versus["base"] == (None, None)
-    assert versus["toolformer-disabled"][0] is not None
-    assert versus["toolformer-disabled"][0].p == 1.0
-    assert versus["toolformer"][1] is not None
-    assert versus["base+tools"][1] is None
+    p = {a.arm: [test and test.p for test in (a.versus_base, a.versus_disabled)] for a in done[0].arms}
+    assert (p["base"], p["toolformer-disabled"], p["base+tools"][1]) == ([None, None], [1.0, None], None)
+    assert p["toolformer"][1] is not None
 
 
 def test_what_is_printed_is_what_sql_says_and_what_the_rule_says(done: Ran) -> None:
@@ -167,9 +163,8 @@ def test_of_a_changed_file_only_the_changed_shard_is_answered_again(done: Ran, p
     result = run_evaluate(asked(file, data, arms=["base"]))
     assert (result.done, result.skipped) == (1 + 1, 2)
     prompts = [r["prompt"] for r in rows_of(result.snapshot, "SELECT prompt FROM predictions WHERE arm = 'base'")]
+    assert [sum(f"{n} loaves" in prompt for prompt in prompts) for n in (12, 14)] == [0, 1]
     assert len(prompts) == 5
-    assert sum("14 loaves" in prompt for prompt in prompts) == 1
-    assert not any("12 loaves" in prompt for prompt in prompts)
 
 
 def test_the_queries_of_the_docs_run(done: Ran) -> None:
@@ -207,7 +202,7 @@ def test_half_way_it_goes_on_where_it_was(prefect_server: None, problems: Path, 
     assert len(after) == 7
 
 
-def test_perplexity_of_arms_and_texts(prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_perplexity_of_arms_and_texts(prefect_server: None, tmp_path: Path) -> None:
     text = tmp_path / "wikitext.txt"
     text.write_text("= One =\n\nThe mill was open for 50 years .\n\n= Two =\n\nThey planted trees in rows .\n")
     result = run_evaluate(asked(text, tmp_path / "data", task="perplexity", arms=["base", "base+tools"]))
@@ -227,11 +222,6 @@ def test_perplexity_of_arms_and_texts(prefect_server: None, tmp_path: Path, caps
     table = next(t for t in paper_tables(Path(again.snapshot), "d") if t.name == "Table 8")
     assert [row[2] for row in table.rows if row[0] == "mine.txt"] == [None]
     assert measured_text("wikitext", "mine.txt") == "wikitext"
-    for printed in (result, again):
-        _print_result(printed)
-        shown = " ".join(capsys.readouterr().out.split())
-        assert ("The paper: gpt-j 9.9" in shown) == bool(printed.paper)
-        assert ("this text is not known to be one of them" in shown) == (not printed.paper)
     plan = resolve(asked(None, tmp_path / "data", task="perplexity"))  # from the hub, where it is WikiText
     assert measured_text(plan.task.name, plan.benchmark.source) == "wikitext"
 
@@ -256,8 +246,7 @@ def test_of_a_folder_a_limit_asks_a_sample_and_says_so(tmp_path: Path, monkeypat
     assert more[2] != every[:6]
     names = [resolve(asked(folder, tmp_path / "data", task="lama-trex", limit=n)).names() for n in (3, 6, None)]
     one, two, three = (set(own.values()) for own in names)
-    assert one == two
-    assert not one & three  # so that figures of a part never stand beside those of all
+    assert (one, one & three) == (two, set())  # so that figures of a part never stand beside those of all
 
 
 def test_tasks_do_not_offer_what_gives_the_answer_away(problems: Path, tmp_path: Path) -> None:
@@ -281,7 +270,7 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
     finetuned(jobs, "cstar-toolformer-00", base, "old", 2)
     newest = finetuned(jobs, "my-star-toolformer-01", base, "new", 5)
     pair = finetuned(jobs, "my-star-cc-01", base, "new", 4)
-    finetuned(jobs, "my-star-toolformer-02", base, "new", 3)  # an earlier recipe
+    finetuned(jobs, "my-star-toolformer-02", base, "new", 8, number=-1)  # begun earlier, by a clock set back since
     finetuned(jobs, "my-star-cc-03", "other/model", "new", 9)  # of another base
     (finetuned(jobs, "my-star-cc-04", base, "new", 9) / "events.jsonl").write_text('{"t": 8, "event": "started"}\n')
     (jobs / "stray").mkdir()
@@ -294,12 +283,6 @@ def test_finetunes_are_found_as_a_pair_of_the_newest_dataset(tmp_path: Path) -> 
     shutil.rmtree(newest / "model")
     with pytest.raises(ModelError, match="not finished"):
         trained_model(str(newest))
-
-
-def test_the_newest_finetune_is_the_one_begun_last_whatever_the_clock_said(tmp_path: Path) -> None:
-    finetuned(tmp_path, "cstar-toolformer-01", "m", "d", 7, number=1)
-    finetuned(tmp_path, "cstar-toolformer-02", "m", "d", 5, number=2)  # the clock had been set back
-    assert [one.folder.name[-2:] for one in finished_finetunes(tmp_path)] == ["02", "01"]
 
 
 def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_path: Path) -> None:
@@ -330,7 +313,6 @@ def test_finetunes_are_found_by_their_base_wherever_it_lies(problems: Path, tmp_
         ({"arms": ["base+tool"]}, UnknownNameError, "base\\+tools"),
         ({"arms": ["cc"]}, UsageError, "toolformer finetune --arm cc"),
         ({"k": [-1]}, UsageError, "--k"),
-        ({"tools": ["abacus"]}, UnknownNameError, "abacus"),
         ({"toolformer": "/no/model"}, ModelError, "no folder"),
     ],
 )
@@ -354,20 +336,14 @@ def test_tables_hold_what_was_run_and_invent_nothing(done: Ran, tmp_path: Path) 
     assert rows["base"][1:] == (None, 7.5, pytest.approx(ours["base"]), 5.2, None, 9.9)
     assert rows["toolformer, k=10"][1:] == (None, 40.4, pytest.approx(ours["toolformer"]), 29.4, None, 44.0)
     assert any("--task svamp" in m and "--arms cc" in m and str(parameters.path) in m for m in table.missing)
-    assert any("--task asdiv" in m for m in table.missing)
     assert found["Table 2"].rows[0] == ("qa", None, 51_987, None, 18_526, None, 5_135)
     nothing = paper_tables(tmp_path / "warehouse.duckdb", "d")
     assert all(t.missing for t in nothing)
 
 
-def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
-    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_arms_shards_are_cut_into_groups_and_each_is_reported(
+    prefect_server: None, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [
-        {"ID": f"p-{n}", "Body": f"A shelf holds {n} books.", "Question": "How many?", "Answer": n, "Type": "Sum"}
-        for n in range(3)
-    ]
-    (tmp_path / "problems.json").write_text(json.dumps(rows), encoding="utf-8")
     names: list[str] = []
     submit = stage_tasks.submit_stage
 
@@ -376,26 +352,17 @@ def test_the_shards_of_each_arm_are_cut_into_groups_and_each_is_reported(
         return submit(*arguments, **options)
 
     monkeypatch.setattr(stage_tasks, "submit_stage", noting)
-    monkeypatch.setattr(flow, "tasks_at_most", lambda: 4)  # two arms: two groups each, of three shards of one item
+    monkeypatch.setattr(flow, "tasks_at_most", lambda: 4)  # two arms: two groups each, of three shards
     reported: list[int] = []
-
-    def progress(_stage: str, finished: int, _total: int, _done: ShardResult) -> None:
-        reported.append(finished)
-
-    asked = {"task": "svamp", "path": str(tmp_path / "problems.json"), "data": str(tmp_path / "data")}
-    small = {"tools": ["calculator"], "arms": ["base", "base+tools"], "k": [0, 1], "shard_items": 1}
-    parameters = EvaluateParameters.model_validate({**asked, **small, "max_new_tokens": 2})
-    with reporting_to(progress):
-        result = flow.run_evaluate(parameters)
+    with reporting_to(lambda _stage, finished, _total, _done: reported.append(finished)):
+        result = run_evaluate(asked(problems, tmp_path / "data", arms=["base", "base+tools"], k=[0, 1]))
     assert names == [
         *("evaluate svamp base k=0 0", "evaluate svamp base k=0 1-2"),
         *("evaluate svamp base+tools k=1 0", "evaluate svamp base+tools k=1 1-2"),
     ]
     assert (result.done, result.skipped) == (1 + 2 * 3, 0)
     assert sorted(reported) == [1, 1, 2, 3, 4, 5, 6]  # the benchmark's one, and six shards in groups
-    assert len(rows_of(result.snapshot, "SELECT DISTINCT arm, item_id FROM predictions")) == 6
     sql = "SELECT config->>'evaluation' AS evaluation, shard FROM shards WHERE stage = 'evaluate'"
-    shards = rows_of(result.snapshot, sql)
-    named = sorted(f"{row['evaluation']}-{row['shard'][-5:]}" for row in shards)
-    assert sorted(row["shard"] for row in shards) == named
-    assert {row["shard"][-5:] for row in shards} == {"00000", "00001", "00002"}
+    shards = [(row["shard"], row["evaluation"]) for row in rows_of(result.snapshot, sql)]
+    assert len(shards) == 6
+    assert all(shard in {f"{evaluation}-0000{n}" for n in range(3)} for shard, evaluation in shards)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from cli.commands.evaluate import _print_result
 from flows.evaluate.flow import run_evaluate
+from flows.evaluate.metrics import table_of
 from flows.evaluate.parameters import EvaluateParameters
 from flows.evaluate.resolve import resolve
 from tasks.specs.evaluation_spec import Evaluation
@@ -67,16 +67,15 @@ class Chaining:
         return Generation(f"{text} so.", " It is so.", tuple(made), "length", 9, 4, 7 * calls, 0, ())
 
 
-def test_every_call_is_recorded_counted_and_shown(
-    prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_all_calls_are_stored_and_counted(
+    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.stages.evaluate.toolformer_of", Chaining)
     one = run_evaluate(asked(tmp_path / "data"))
     several = run_evaluate(asked(tmp_path / "data", max_calls=2))
     assert several.skipped == 2  # the items, and the arm without tools
-    assert [arm.calls_per_item for arm in one.arms] == [None, None]
     off, on = several.arms
-    assert off.calls_per_item is None
+    assert [arm.calls_per_item for arm in (*one.arms, off)] == [None, None, None]
     # no call, one, two, and two of the three that it would write
     assert (on.call_rate, on.calls_per_item, on.rates) == (3 / 4, (0 + 1 + 2 + 2) / 4, {"calculator": 3 / 4})
     rows = rows_of(several.snapshot, "FROM predictions WHERE evaluation = $e", {"e": on.evaluation})
@@ -93,16 +92,11 @@ def test_every_call_is_recorded_counted_and_shown(
     assert run.data.params["max_calls"] == "2"
     assert run.data.metrics["calls_per_item/base-tools"] == 5 / 4
 
-    for result, shown in ((one, False), (several, True)):
-        _print_result(result)
-        printed = " ".join(capsys.readouterr().out.split())
-        assert ("per item: calls of an item, on average" in printed) == shown
-    assert "75.0 1.25" in printed
+    assert ["per item" in table_of(result).columns for result in (one, several)] == [False, True]
+    assert table_of(several).rows[1][3:5] == ("75.0", 1.25)
 
 
-def test_of_word_problems_calls_are_compared_with_random_operands(
-    prefect_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_against_random_operands(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.stages.evaluate.toolformer_of", Chaining)
     problems = [("She has 3 pens, and 4 and 1 more.", 1), ("2 and 5.", 7), ("It is 1 and 1.", 2)]
     rows = [{"ID": f"p{n}", "Body": body, "Question": "How many?", "Answer": a} for n, (body, a) in enumerate(problems)]
@@ -118,7 +112,6 @@ def test_of_word_problems_calls_are_compared_with_random_operands(
     assert on.operands.value == pytest.approx((0 + 1 + 1) / 3)
     # the second item has one call, 0 + 1 -> 1, not 7; the third has 0 + 1 -> 1 and 1 + 1 -> 2, which is its answer
     assert on.right_calls == 1 / 2
-    _print_result(result)
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "random pairs of the problems' numbers with its operators would be right in 66.7 %" in printed
-    assert "its calls give the answer in 50.0 % of the items with one" in printed
+    (told,) = (note for note in table_of(result).notes if "random pairs" in note)
+    assert "would be right in 66.7 %" in told
+    assert "its calls give the answer in 50.0 % of the items with one" in told

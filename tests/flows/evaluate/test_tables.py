@@ -7,7 +7,7 @@ import pytest
 from wh_fixtures import make_run, put, scored, snapshot_of
 
 from flows.evaluate.tables import paper_tables
-from flows.report.tables import ResultTable
+from flows.report.tables import Cell, ResultTable
 from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks
 from warehouse.store import Store
 
@@ -46,10 +46,8 @@ class Written:
         models = {"model": "m", "base": "embedded", "model_digest": "d1", "base_digest": "d0"}
         parts = {"evaluation": name, "hour": str(self.hour)}
         commit = put(self.store, "evaluate", "", f"{name}-0", rows, parts=parts, config={**about, **models})
-        started = f"2024-05-02T{self.hour:02}:00:00+00:00"
-        about = {"flow": "evaluate", "parameters": {"limit": limit}, "state": state}
-        run = make_run(f"r{self.hour}", [commit.key], started, **about)
-        self.store.write_run(run)
+        started, run = f"2024-05-02T{self.hour:02}:00:00+00:00", {"flow": "evaluate", "state": state}
+        self.store.write_run(make_run(f"r{self.hour}", [commit.key], started, parameters={"limit": limit}, **run))
 
     def tables(self) -> dict[str, ResultTable]:
         tables = paper_tables(snapshot_of(self.store), "d", marks=read_marks(self.store)[0])
@@ -61,34 +59,35 @@ def written(tmp_path: Path) -> Written:
     return Written(tmp_path)
 
 
+def svamp(table: ResultTable) -> tuple[Cell, ...]:
+    """Our figures of SVAMP: of the base, of Toolformer, and of Toolformer with tools off."""
+    ours = {row[0]: row[3] for row in table.rows}  # of arm, ASDiv, paper, SVAMP, paper, ...
+    return ours["base"], ours["toolformer, k=10"], ours["toolformer-disabled"]
+
+
 def test_a_column_holds_figures_of_the_items_asked_last_alone(written: Written) -> None:
     written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
     written.evaluated("svamp", "whole.json", 3, 4)
     written.evaluated("svamp", "part.json", 1, 2, arm="toolformer-disabled", k=0)
     table = written.tables()["Table 4"]
-    ours = {row[0]: row[3] for row in table.rows}  # of arm, ASDiv, paper, SVAMP, paper, ...
-    assert ours["toolformer-disabled"] == 50.0  # 1 of 2
-    assert (ours["base"], ours["toolformer, k=10"]) == (None, None)  # they were not asked part.json
+    assert svamp(table) == (None, None, 50.0)  # 1 of 2; the others were not asked part.json
     assert table.notes == ("SVAMP: 2 items of part.json", "SVAMP: 4 items of whole.json, measured before: not shown")
     assert any("--path /part.json" in m and "--arms base,cc,base+tools,toolformer " in m for m in table.missing)
     written.evaluated("svamp", "whole.json", 2, 4)  # the file of four is the last one now, and base stands again
-    table = written.tables()["Table 4"]
-    ours = {row[0]: row[3] for row in table.rows}
-    assert (ours["base"], ours["toolformer, k=10"], ours["toolformer-disabled"]) == (25.0, 50.0, None)
+    assert svamp(written.tables()["Table 4"]) == (25.0, 50.0, None)
 
 
 def test_fewer_items_of_the_same_file_are_other_items(written: Written) -> None:
     written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
     written.evaluated("svamp", "whole.json", 1, 2)  # --limit 2
-    ours = {row[0]: row[3] for row in written.tables()["Table 4"].rows}
-    assert (ours["base"], ours["toolformer, k=10"]) == (None, 50.0)
+    assert svamp(written.tables()["Table 4"]) == (None, 50.0, None)
 
 
 def test_the_tables_hold_evaluations_of_one_call_per_item_as_the_papers_do(written: Written) -> None:
     written.evaluated("svamp", "whole.json", 1, 4)
     written.evaluated("svamp", "whole.json", 3, 4, max_calls=8)
     tables = written.tables()
-    assert {row[0]: row[3] for row in tables["Table 4"].rows}["toolformer, k=10"] == 25.0
+    assert svamp(tables["Table 4"]) == (None, 25.0, None)
     assert [row[2] for row in tables["Table 9"].rows if row[:2] == ("SVAMP", 10)] == [25.0]
 
 
@@ -97,13 +96,11 @@ def commands(table: ResultTable, task: str) -> list[str]:
 
 
 def test_a_command_asks_for_as_many_items_as_were_asked_last(written: Written) -> None:
-    asked = "toolformer evaluate --task svamp --path"
-    written.evaluated("svamp", "whole.json", 1, 4, arm="base", k=0)
-    [command] = commands(written.tables()["Table 4"], "svamp")
-    assert command.startswith(f"{asked} /whole.json --model embedded ")
-    written.evaluated("svamp", "whole.json", 1, 2, arm="base", k=0, limit=2)
-    [command] = commands(written.tables()["Table 4"], "svamp")
-    assert command.startswith(f"{asked} /whole.json --limit 2 --model embedded ")
+    asked = "toolformer evaluate --task svamp --path /whole.json"
+    for items, limit, option in ((4, None, ""), (2, 2, " --limit 2")):
+        written.evaluated("svamp", "whole.json", 1, items, arm="base", k=0, limit=limit)
+        [command] = commands(written.tables()["Table 4"], "svamp")
+        assert command.startswith(f"{asked}{option} --model embedded ")
     # Table 9: of the four k there is none; another task, of which nothing is known, is asked whole
     written.evaluated("webqs", "webqs.json", 1, 3, limit=3)
     table = written.tables()["Table 9"]
@@ -141,12 +138,12 @@ def test_a_point_of_figure_4_is_a_mean_over_the_items_asked_last(written: Writte
         written.evaluated(task, "whole.json", 1, 4, arm="base", k=0)
         written.evaluated(task, "whole.json", 2, 4)
     figure = written.tables()["Figure 4"]
-    at = figure.columns.index("math base")
-    assert figure.rows[0][at] == 25.0
+    assert dict(zip(figure.columns, figure.rows[0], strict=True))["math base"] == 25.0
     written.evaluated("mawps", "part.json", 1, 1)
     figure = written.tables()["Figure 4"]
-    assert figure.rows[0][at] is None  # of mawps the base has not been asked part.json
-    assert figure.rows[0][figure.columns.index("math on")] == pytest.approx((50 + 50 + 100) / 3)
+    point = dict(zip(figure.columns, figure.rows[0], strict=True))
+    assert point["math base"] is None  # of mawps the base has not been asked part.json
+    assert point["math on"] == pytest.approx((50 + 50 + 100) / 3)
 
 
 def test_the_shares_of_items_with_a_call_stand_beside_the_papers(written: Written) -> None:
@@ -191,9 +188,8 @@ def test_what_people_say_of_a_call_stands_beside_its_gain(written: Written) -> N
 
 
 def test_a_table_says_in_what_it_differs_from_the_papers(written: Written) -> None:
-    tables = written.tables()
-    reworded = {name for name, table in tables.items() if any("in words of our own" in note for note in table.notes)}
+    notes = {name: " ".join(table.notes) for name, table in written.tables().items()}
+    reworded = {name for name, told in notes.items() if "in words of our own" in told}
     # math and question answering are asked in App. C's form itself
     assert reworded == {"Table 3", "Table 6", "Table 7", "§4.2", "Table 9", "Figure 4"}
-    assert any("--tools qa,calculator,wikisearch" in note for note in tables["Figure 4"].notes)
-    assert any("at about 775 M" in note for note in tables["Figure 4"].notes)
+    assert all(told in notes["Figure 4"] for told in ("--tools qa,calculator,wikisearch", "at about 775 M"))

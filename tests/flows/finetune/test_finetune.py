@@ -20,7 +20,7 @@ from flows.finetune.resolve import check_machine, resolve
 from tasks.launch.base import LaunchError, LostError
 from tasks.tracking import CANDIDATE
 from tasks.training.job import write_job_folder
-from tasks.training.outcome import TrainingError, outcome_of
+from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of
 from tests.support.commands import Run
 from tests.support.servers_up import toolformer, variables
 from tests.support.small_builds import Built, write_jsonl
@@ -34,6 +34,7 @@ from warehouse.queries import rows_of
 from warehouse.store import Store
 
 NAMES = ["Calculator", "Calendar"]
+FINISHED = {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}
 ROOT = Path(__file__).parents[3]
 
 
@@ -67,8 +68,7 @@ def perplexity(model: str, texts: list[str]) -> float:
 
 @pytest.fixture(scope="module")
 def undisturbed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> FinetuneResult:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    return run_finetune(asked(built, folder))
+    return run_finetune(asked(built, tmp_path_factory.mktemp("undisturbed")))
 
 
 def assert_reloads(result: FinetuneResult) -> None:
@@ -92,10 +92,8 @@ def test_mlflow_holds_thresholds_digests_curves_and_the_candidate(built: Built, 
     assert run.data.params["dataset_digest"] == built[0].version
     assert [m.step for m in client.get_metric_history(run.info.run_id, "loss")] == list(range(1, 9))
     assert [m.step for m in client.get_metric_history(run.info.run_id, "dev_perplexity")] == [0, 4, 8]
-    assert {(i.dataset.name, i.tags[0].value) for i in run.inputs.dataset_inputs} == {
-        (f"cstar@{built[0].version}", "train"),
-        ("cstar-dev", "dev"),
-    }
+    used = {i.tags[0].value: i.dataset.name for i in run.inputs.dataset_inputs}
+    assert used == {"train": f"cstar@{built[0].version}", "dev": "cstar-dev"}
     chosen = client.get_model_version_by_alias("toolformer-embedded", CANDIDATE)
     assert chosen.run_id == undisturbed.run_id
     made_of = client.get_run(run.data.tags["run.build"])  # made by the first training on this version
@@ -133,10 +131,9 @@ def test_a_killed_rank_goes_on_from_the_checkpoint(built: Built, undisturbed: Fi
             for process in psutil.process_iter(["cmdline"]):
                 words = process.info["cmdline"] or []
                 is_rank = "toolformer_core.finetune" in words and "torch.distributed.run" not in words
-                if is_rank and any(str(tmp_path) in word for word in words):
+                if is_rank and any(str(tmp_path) in word for word in words) and not killed:
                     killed.append(process.pid)
                     process.kill()
-                    return
 
     parameters = asked(built, tmp_path, profile={"processes": 2}, steps=8)
     with reporting_events_to(kill_a_rank):
@@ -172,9 +169,7 @@ def test_a_loss_that_is_no_number_fails_with_its_reason(built: Built, tmp_path: 
     assert run.data.tags["reason"] == "nan_loss"
 
 
-def test_a_queue_that_refuses_fails_the_run_and_one_that_is_silent_leaves_it_open(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_refuses_or_is_silent(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, commands = slurm_commands(tmp_path)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     slurm = {"launcher": "slurm", "slurm": {"partition": "nosuch", "gpus_per_node": 0}}
@@ -205,12 +200,11 @@ def test_arms_learn_from_the_same_documents(built: Built, tmp_path: Path) -> Non
         assert card.train == len(lines)
         assert card.dev == 1  # a tenth of 16 documents
         assert card.base_digest == spec.model_digest  # by which its base is known wherever it lies
-    assert all(list(find_calls(text, NAMES)) for text in texts["toolformer"])
-    assert not any(list(find_calls(text, NAMES)) for text in texts["cc"])
-    assert len(texts["cc"]) == len(texts["toolformer"])
     for with_calls, plain in zip(texts["toolformer"], texts["cc"], strict=True):
         spans = [(call.start, call.end) for call in find_calls(with_calls, NAMES)]
+        assert spans
         assert strip(with_calls, spans) == plain
+        assert not list(find_calls(plain, NAMES))
 
 
 def test_a_job_is_named_by_all_its_result_depends_on(built: Built, tmp_path: Path) -> None:
@@ -220,9 +214,7 @@ def test_a_job_is_named_by_all_its_result_depends_on(built: Built, tmp_path: Pat
         assert resolve(asked(built, tmp_path, **change)).spec.folder != one.folder
 
 
-def test_a_relative_folder_is_found_from_the_jobs(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_folder_is_found_from_jobs(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embedded = Path(resolve(asked(built, tmp_path)).spec.model)
     (tmp_path / "models").symlink_to(embedded.parent)
     monkeypatch.chdir(tmp_path)
@@ -259,7 +251,7 @@ def test_mistakes_are_answered_before_anything_starts(
     [
         (["--profile", "gpu"], "", "no GPU here, and the profile trains on one: give --profile cpu"),
         (["--profile", "lora"], "", "no GPU here"),
-        (["--profile", "cpu", "--processes", "2"], "deepspeed", "2 processes need DeepSpeed, which is not installed: "),
+        (["--profile", "cpu", "--processes", "2"], "deepspeed", "this training needs DeepSpeed, "),
     ],
 )
 def test_what_this_machine_cannot_do_is_refused_before_anything_starts(
@@ -289,8 +281,7 @@ def test_what_is_finished_needs_no_gpu_any_more(built: Built, tmp_path: Path, mo
     with pytest.raises(UsageError, match="no GPU here"):
         check_machine(plan)
     plan.spec.folder.mkdir(parents=True)
-    events = [{"event": "started"}, {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}]
-    write_jsonl(plan.spec.folder / "events.jsonl", events)
+    write_jsonl(plan.spec.folder / "events.jsonl", [{"event": "started"}, FINISHED])
     check_machine(plan)
 
 
@@ -306,11 +297,7 @@ def test_a_failure_is_told_once_and_nothing_of_prefect_s_behind_it(as_built: Pat
 
 
 def test_the_last_attempt_s_word_counts() -> None:
-    started = {"event": "started"}
-    finished = {"event": "finished", "step": 8, "best_step": 4, "best_perplexity": 2.0}
-    stopped = {"event": "stopped", "step": 3}
+    started, stopped = {"event": "started"}, {"event": "stopped", "step": 3}
     assert outcome_of([]) is None
     assert outcome_of([started, stopped, started]) is None  # the second attempt has not said how it ended
-    end = outcome_of([started, stopped, started, finished])
-    assert end is not None
-    assert (end.finished, end.step, end.best_step) == (True, 8, 4)
+    assert outcome_of([started, stopped, started, FINISHED]) == TrainingOutcome(True, 8, 4, 2.0)

@@ -64,9 +64,7 @@ def trained(as_built: Path) -> Trained:
     return training, examples, key
 
 
-def test_thresholds_are_fitted_on_what_was_held_out_and_used_when_asked(
-    trained: Trained, as_built: Path, run: Run
-) -> None:
+def test_thresholds_are_fitted_on_what_was_held_out_and_used(trained: Trained, as_built: Path, run: Run) -> None:
     training, examples, key = trained
     learnt = (training.folder / "train.jsonl").read_text(encoding="utf-8")
     assert all(json.dumps(e.text, ensure_ascii=False) not in learnt for e in examples)
@@ -75,12 +73,13 @@ def test_thresholds_are_fitted_on_what_was_held_out_and_used_when_asked(
     (training.folder / MLFLOW_NOTE).write_text(tracked.run_id + "\n")
 
     everywhere = 10_000  # every place is an opening
-    result = fit_trigger(FitTriggerParameters(data=str(as_built), k=everywhere, min_calls=1))
+    parameters = FitTriggerParameters(data=str(as_built), k=everywhere, min_calls=1)
+    file = training.folder / TRIGGER_FILE
+    result = fit_trigger(parameters)
     assert (result.model, result.run_id) == (str(training.model), tracked.run_id)
-    written = (training.folder / TRIGGER_FILE).stat().st_mtime_ns
-    assert fit_trigger(FitTriggerParameters(data=str(as_built), k=everywhere, min_calls=1)) == result
-    assert (training.folder / TRIGGER_FILE).stat().st_mtime_ns == written  # found done
-    fitted = read_trigger(training.folder / TRIGGER_FILE)
+    written = file.stat().st_mtime_ns
+    assert (fit_trigger(parameters), file.stat().st_mtime_ns) == (result, written)  # found done
+    fitted = read_trigger(file)
     assert fitted == result.fitted
     own = next(fit for fit in fitted.fits if fit.tool == key)
     assert (fitted.documents, fitted.top_k) == (len(examples), everywhere)
@@ -99,11 +98,9 @@ def test_thresholds_are_fitted_on_what_was_held_out_and_used_when_asked(
     assert "trigger" not in plain.parts()["settings"]
     assert json.loads(thresholds.parts()["settings"])["trigger"] == {key: own.threshold}
     by_default = [e.arm for e in resolve_evaluation(EvaluateParameters(**asked)).evaluations]
-    assert "toolformer-trigger" not in by_default
     numbered = resolve_evaluation(EvaluateParameters(**asked, trigger="qa=0.25")).evaluations
-    assert [(e.arm, e.trigger) for e in numbered if e.arm not in by_default] == [
-        ("toolformer-trigger", (("qa", 0.25),))
-    ]
+    (more,) = (e for e in numbered if e.arm not in by_default)
+    assert (more.arm, more.trigger) == ("toolformer-trigger", (("qa", 0.25),))
     with pytest.raises(UsageError, match="no effect without the arm toolformer-trigger"):
         resolve_evaluation(EvaluateParameters(**asked, arms=["toolformer"], trigger="fitted"))
 
@@ -120,10 +117,10 @@ def test_what_has_no_fit(trained: Trained, as_built: Path, tmp_path: Path) -> No
         held_out_examples(training, Store(str(tmp_path / "other")))
     card = json.loads((training.folder / "card.json").read_text())
     (training.folder / "card.json").write_text(json.dumps({**card, "dev_digest": "of other documents"}))
-    with pytest.raises(UsageError, match="does not hold in that form"):
-        fit_trigger(FitTriggerParameters(model=str(training.folder), data=str(as_built)))
-    cc = finished(as_built, 0, arm="cc")
-    with pytest.raises(UsageError, match="no finished training of C"):
-        fit_trigger(FitTriggerParameters(model=str(cc.folder), data=str(as_built)))
-    with pytest.raises(UsageError, match="there is no finished training of C"):
-        fit_trigger(FitTriggerParameters(data=str(tmp_path / "empty")))
+    for model, data, says in (
+        (training.folder, as_built, "does not hold in that form"),
+        (finished(as_built, 0, arm="cc").folder, as_built, "no finished training of C"),
+        ("", tmp_path / "empty", "there is no finished training of C"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            fit_trigger(FitTriggerParameters(model=str(model), data=str(data)))

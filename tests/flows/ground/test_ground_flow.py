@@ -78,20 +78,16 @@ METHODS = ("gear", "cosine", "lm", "toolformer")
 @pytest.mark.slow
 def test_every_query_is_grounded_and_answered_once_by_each_method(done: Ran) -> None:
     result, _ = done
-    assert [(one.task, one.queries, one.rejected) for one in result.tasks] == [
-        ("queries", 5, {"no_query": 1}),
-        ("small-world", 5, {}),
-    ]
-    assert len(result.tools) == 4  # two of the paper's and two distractors, which come last
-    assert result.tools[:2] == ("calculator", "calendar")
-    assert tuple(result.mean) == METHODS
-    assert tuple(result.mean_answered) == (*METHODS, "oracle", "zero-shot", "few-shot")
+    told = [(one.task, one.queries, one.rejected) for one in result.tasks]
+    assert told == [("queries", 5, {"no_query": 1}), ("small-world", 5, {})]
+    # two of the paper's and two distractors, which come last
+    assert (len(result.tools), result.tools[:2]) == (4, ("calculator", "calendar"))
+    assert (tuple(result.mean), [*result.mean_answered][4:]) == (METHODS, ["oracle", "zero-shot", "few-shot"])
     # two benchmarks; five queries are three shards of at most two: grounded, chosen by two models, answered by seven
     assert (result.done, result.skipped) == (2 + 2 * 3 * (1 + 2 + 7), 0)
-    rows = rows_of(result.snapshot, "SELECT task, item_id, tool FROM groundings")
-    assert len({tuple(row.values()) for row in rows}) == len(rows) == 2 * 5 * 4
-    rows = rows_of(result.snapshot, "SELECT task, item_id, method FROM grounded_answers")
-    assert len({tuple(row.values()) for row in rows}) == len(rows) == 2 * 5 * 7
+    for columns, each in (("tool FROM groundings", 4), ("method FROM grounded_answers", 7)):
+        rows = rows_of(result.snapshot, f"SELECT task, item_id, {columns}")
+        assert len({tuple(row.values()) for row in rows}) == len(rows) == 2 * 5 * each
     found = stats(result.snapshot)
     assert found.conserved
     balances = {(b.stage, b.unit): (b.rows_in, b.kept) for b in found.balances}
@@ -145,14 +141,11 @@ def test_a_method_answers_with_the_tool_that_it_chose(done: Ran, queries: Path) 
 def test_costs_are_n_plus_one_small_calls_and_one_large_call_a_query(done: Ran) -> None:
     result, _ = done
     for one in result.tasks:
-        assert one.cost["ground"].small_calls == 5 * (4 + 1)
-        assert one.cost["ground"].large_calls == 0
-        assert one.cost["choose lm"].small_calls == 5
-        for method in result.mean_answered:
-            assert (one.cost[f"answer {method}"].small_calls, one.cost[f"answer {method}"].large_calls) == (0, 5)
+        calls = {step: (cost.small_calls, cost.large_calls) for step, cost in one.cost.items()}
+        assert (calls["ground"], calls["choose lm"][0]) == ((5 * (4 + 1), 0), 5)
+        assert {calls[f"answer {method}"] for method in result.mean_answered} == {(0, 5)}
         assert all(cost.lm_tokens > 0 for step, cost in one.cost.items() if step != "choose toolformer")
-    table = cost_table(result)
-    assert table.rows[0][:3] == ("ground", 5.0, 0.0)
+    assert cost_table(result).rows[0][:3] == ("ground", 5.0, 0.0)
 
 
 @pytest.mark.slow
@@ -166,9 +159,7 @@ def test_other_weights_need_no_shard_but_gears_answers(done: Ran) -> None:
     other = run_ground(parameters.model_copy(update={"gamma": 0.3, "threshold": None}))
     assert other.done == 2 * 3  # the answers of gear, three shards of each benchmark
     more = run_ground(parameters.model_copy(update={"answers": False, "task": ["small-world"]}))
-    assert more.done == 0
-    assert more.tasks[0].answered == {}
-    assert tuple(more.tasks[0].chosen) == METHODS
+    assert (more.done, more.tasks[0].answered, tuple(more.tasks[0].chosen)) == (0, {}, METHODS)
 
 
 @pytest.mark.slow
@@ -176,14 +167,12 @@ def test_mlflow_holds_figures_tables_pictures_and_what_was_asked(done: Ran) -> N
     result, _ = done
     client = MlflowClient(result.tracking, result.tracking)
     run = client.get_run(result.mlflow_run)
-    assert run.info.status == "FINISHED"
-    assert (run.data.tags["kind"], run.data.params["tools"]) == ("ground", "4")
+    assert (run.info.status, run.data.tags["kind"], run.data.params["tools"]) == ("FINISHED", "ground", "4")
     assert run.data.params["model_digest"] == model_digest("embedded")
     for one in result.tasks:
         for method, accuracy in one.chosen.items():
             assert run.data.metrics[f"grounding/{one.task}/{method}"] == pytest.approx(accuracy.value)
     assert run.data.metrics["cost/queries/ground small calls"] == 5.0
-    assert run.inputs is not None
     assert [given.dataset.name for given in run.inputs.dataset_inputs] == ["queries queries.jsonl", "small-world"]
     pictures = {f.path.removeprefix("figures/") for f in client.list_artifacts(run.info.run_id, "figures")}
     assert pictures == {f"{kind}_{m}.png" for kind in ("confusion", "grounding") for m in METHODS}
@@ -210,8 +199,7 @@ def test_half_way_it_goes_on_and_comes_to_the_same_bytes(prefect_server: None, q
     after = {c.id: (c.created, c.files) for c in store.commits()}
     assert (result.skipped, result.done) == (len(before), len(after) - len(before))
     assert {key: after[key] for key in before} == before  # nothing was written again
-    whole = run_ground(asked(queries, tmp_path / "whole", **small))
-    assert whole.skipped == 0
+    assert run_ground(asked(queries, tmp_path / "whole", **small)).skipped == 0
     assert data_files(tmp_path / "stopped") == data_files(tmp_path / "whole")
 
 
@@ -219,13 +207,13 @@ def test_half_way_it_goes_on_and_comes_to_the_same_bytes(prefect_server: None, q
 
 
 def test_the_small_world_is_continued_and_questions_are_asked(queries: Path, tmp_path: Path) -> None:
-    one, two = resolve(asked(queries, tmp_path, task=[f"queries={queries}", "small-world"])).tasks
-    assert (one.grounding.library.demonstrations, two.grounding.library.demonstrations) == ("questions", "annotation")
-    prompts = [plan.grounding.settings.answer_prompt for plan in (one, two)]
-    assert prompts == ["Q: {query}\nA:", "{query}"]
-    (own,) = resolve(asked(queries, tmp_path, answer_prompt="> {query}", demonstrations="annotation")).tasks
-    assert own.grounding.settings.answer_prompt == "> {query}"
-    assert own.grounding.library.demonstrations == "annotation"
+    def told(**changes: Any) -> list[tuple[str, str]]:
+        plans = [plan.grounding for plan in resolve(asked(queries, tmp_path, **changes)).tasks]
+        return [(one.settings.answer_prompt, one.library.demonstrations) for one in plans]
+
+    both = told(task=[f"queries={queries}", "small-world"])
+    assert both == [("Q: {query}\nA:", "questions"), ("{query}", "annotation")]
+    assert told(answer_prompt="> {query}", demonstrations="annotation") == [("> {query}", "annotation")]
 
 
 def test_a_tasks_own_passages_are_searched_unless_others_are_named(queries: Path, tmp_path: Path) -> None:
@@ -275,8 +263,7 @@ def test_weights_name_gears_answers_alone(queries: Path, tmp_path: Path) -> None
 
 def test_mock_responses_of_all_tools_or_of_some(queries: Path, tmp_path: Path) -> None:
     (plan,) = resolve(asked(queries, tmp_path, mock=["all"], distractors=2)).tasks
-    assert plan.grounding.library.mocked == plan.grounding.library.keys
-    assert len(plan.grounding.library.keys) == 4
+    assert plan.grounding.library.mocked == plan.grounding.library.keys != ()
     (plan,) = resolve(asked(queries, tmp_path, mock=["Calendar"])).tasks
     assert plan.grounding.library.mocked == ("calendar",)
 
@@ -290,11 +277,8 @@ def test_mock_responses_of_all_tools_or_of_some(queries: Path, tmp_path: Path) -
         ({"task": ["svamp="]}, UsageError, "the path is missing"),
         ({"task": ["small-world", "small_world"]}, UsageError, "named twice"),
         ({"task": ["wikitext"]}, UsageError, "asks? nothing"),
-        ({"tools": ["abacus"]}, UnknownNameError, "abacus"),
         ({"mock": ["qa"]}, UsageError, "not in the library: qa"),
-        ({"patterns": "no-such"}, UnknownNameError, "standard"),
         ({"answer_prompt": "A:"}, UsageError, "needs one"),
-        ({"model": "/no/model"}, ModelError, "no folder"),
         ({"toolformer": "/no/model"}, ModelError, "no folder"),
         ({"distractors": 10_000}, UsageError, "distractors"),
     ],

@@ -1,6 +1,7 @@
 """GEAR's tables from a result made by hand: our figures, the paper's beside them, and gaps where there are none."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from flows.ground.metrics import GroundResult, LibrarySize, MethodCost, TaskFigures
@@ -50,9 +51,7 @@ def test_our_figures_stand_beside_the_papers_where_it_has_any() -> None:
     # MLQA's tool is not in the library, so that by the paper's rule there is nothing to measure
     mlqa = figures("mlqa-es", 2, by_paper={"gear": share(0, 0), "cosine": share(0, 0)})
     grounding, gpt_j, gpt_3 = grounding_tables(result(figures("svamp", 3, by_paper=BY_PAPER), mlqa))
-    assert grounding.columns == (
-        *("benchmark", "gear", "paper", "gear, lenient", "cosine", "paper", "cosine, lenient"),
-    )
+    assert grounding.columns == ("benchmark", "gear", "paper", "gear, lenient", "cosine", "paper", "cosine, lenient")
     assert grounding.rows == (
         ("svamp", 50.0, 89.0, 75.0, 0.0, 75.7, 25.0),  # ART_cs shown SVAMP's own demonstrations
         ("mlqa-es", None, None, 50.0, None, None, 25.0),
@@ -70,9 +69,8 @@ def test_our_figures_stand_beside_the_papers_where_it_has_any() -> None:
 
 
 def test_answers_that_nobody_asked_for_have_no_table() -> None:
-    assert [t.name for t in grounding_tables(result(figures("svamp", 3, answered={}), mean_answered={}))] == [
-        "GEAR Table 4"
-    ]
+    (table,) = grounding_tables(result(figures("svamp", 3, answered={}), mean_answered={}))
+    assert table.name == "GEAR Table 4"
 
 
 def test_the_confusion_matrix_counts_all_distractors_together() -> None:
@@ -91,26 +89,13 @@ def test_sizes_of_the_library() -> None:
     assert size_table(result(sizes=sizes)).rows == ((4, 8, 75.0, None),)
 
 
-class Kept:
-    """A run of MLflow that keeps figures by their path."""
-
-    def __init__(self) -> None:
-        self.figures: dict[str, Any] = {}
-
-    def figure(self, figure: Any, path: str) -> None:
-        self.figures[path] = figure
-
-
 def test_pictures_show_each_method_and_the_sizes_of_the_library() -> None:
     sizes = (LibrarySize(4, 8, {"gear": share(3)}), LibrarySize(10, 8, {"gear": share(2)}))
-    kept = Kept()
-    draw_pictures(kept, result(figures("svamp", 3), sizes=sizes))
-    assert set(kept.figures) == {
-        f"figures/{name}.png" for name in ("confusion_gear", "grounding_gear", "accuracy_by_size")
-    }
-    (line,) = kept.figures["figures/accuracy_by_size.png"].axes[0].lines
+    drawn: dict[str, Any] = {}
+    run = SimpleNamespace(figure=lambda figure, path: drawn.update({path.removeprefix("figures/"): figure}))
+    draw_pictures(run, result(figures("svamp", 3), sizes=sizes))
+    assert set(drawn) == {"confusion_gear.png", "grounding_gear.png", "accuracy_by_size.png"}
+    (line,) = drawn["accuracy_by_size.png"].axes[0].lines
     assert line.get_xydata().tolist() == [[4, 0.75], [10, 0.5]]
-    columns = kept.figures["figures/confusion_gear.png"].axes[0].get_xticklabels()
-    assert [label.get_text() for label in columns] == [  # in the order of the library
-        *("calculator", "distractor_tide_table", "distractor_bus_fare")
-    ]
+    columns = drawn["confusion_gear.png"].axes[0].get_xticklabels()  # in the order of the library
+    assert [one.get_text() for one in columns] == ["calculator", "distractor_tide_table", "distractor_bus_fare"]
