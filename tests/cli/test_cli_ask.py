@@ -111,9 +111,7 @@ def test_the_version_is_the_packages(run: Run) -> None:
     assert run("--version") == (0, f"toolformer {metadata.version('toolformer-platform')}\n", "")
 
 
-def test_names_are_whole_on_80_columns(
-    run: Run, as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_on_80_columns(run: Run, as_built: Path, few_documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     planned = run("plan", "--data", as_built, "--corpus", few_documents, "--tools", "calculator,calendar").out
     for name in ("prefilter", "assemble", "calculator", "LM tokens", "seconds"):

@@ -101,9 +101,7 @@ def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, ca
     assert (told["commits"], told["damaged"]) == (3, [])
 
 
-def test_pack_writes_one_file_and_says_what_is_in_it(
-    store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pack(store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_warehouse, "_MANY_ROWS", 1)  # so that a table of one row is announced
     out = tmp_path_factory.mktemp("analyst") / "c4.duckdb"
     missing = run(store, "pack", str(out))

@@ -94,9 +94,7 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
 @pytest.mark.parametrize(
     ("words", "says"), [(f"{command} {words}", says) for command, of_it in MISTAKES.items() for words, *says in of_it]
 )
-def test_a_mistake_is_one_line_and_exit_2(
-    run: Run, few_documents: Path, tmp_path: Path, words: str, says: list[str]
-) -> None:
+def test_a_mistake_is_one_line(run: Run, few_documents: Path, tmp_path: Path, words: str, says: list[str]) -> None:
     passages, data = tmp_path / "p.jsonl", tmp_path / "data"
     passages.write_text('{"title": "a", "text": "b"}\n', encoding="utf-8")
     places = {"corpus": few_documents, "data": data, "passages": passages, "index": tmp_path / "index"}

@@ -39,9 +39,7 @@ FORMS: dict[str, type[BaseModel]] = {
 
 
 @pytest.mark.parametrize("command", FORMS)
-def test_what_the_defaults_of_the_options_fill_in_is_the_forms_default(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_defaults_of_options_fill_in_the_forms_defaults(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLFORMER_DATA", raising=False)
     form = FORMS[command]
     needed = {name: "given" for name, field in form.model_fields.items() if field.is_required()}

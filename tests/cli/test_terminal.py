@@ -106,12 +106,11 @@ def test_a_pipe_that_nobody_reads_is_no_answer_of_the_command(words: list[str]) 
 
 
 def test_what_processes_print_that_a_tool_starts_does_not_stand_in_the_json(tmp_path: Path) -> None:
-    (tmp_path / "loud.py").write_text(
-        "import subprocess\nsubprocess.run(['echo', 'child'])\ndef loud(text): return text\n"
-    )
+    loud = "import subprocess\nprint('imported', flush=True)\nsubprocess.run(['echo', 'child'])\ndef loud(text): ..."
+    (tmp_path / "loud.py").write_text(loud)
     command = [sys.executable, "-m", "cli.main", "tools", "list", "--tool", f"{tmp_path}/loud.py:loud", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "child\n")
+    assert (ended.returncode, ended.stderr) == (0, "imported\nchild\n")
     assert json.loads(ended.stdout)[-1]["key"] == "loud"
 
 

@@ -143,9 +143,7 @@ def test_a_runs_name_counts_a_users_tools(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_name_from("{corpus}, {tools} tools")() == "c, 3 tools"
 
 
-def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(
-    built: tuple[BuildResult, Path, list[str]], few_documents: Path
-) -> None:
+def test_what_a_build_leaves_in_prefect(built: tuple[BuildResult, Path, list[str]], few_documents: Path) -> None:
     result, _, _ = built
     summaries = ArtifactFilter(key=ArtifactFilterKey(any_=["build-summary"]))
     with get_client(sync_client=True) as client:

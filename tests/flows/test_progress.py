@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.render.progress import BuildDisplay, TrainingDisplay
-from flows.runtime.progress import Lines, Pulse, StageProgress, duration, passes_quarter
+from flows.runtime.progress import Lines, Pulse, StageProgress, duration
 from tasks.shards.run_shard import ActiveShard, ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
@@ -50,13 +50,6 @@ def test_times_as_a_person_says_them() -> None:
     assert {seconds: duration(seconds) for seconds in said} == said
 
 
-def test_quarters() -> None:
-    # of 10: 2.5, 5, 7.5, 10
-    assert [n for n in range(1, 11) if passes_quarter(n - 1, n, 10)] == [3, 5, 8, 10]
-    assert [n for n in range(1, 4) if passes_quarter(n - 1, n, 3)] == [1, 2, 3]
-    assert not passes_quarter(0, 0, 0)
-
-
 def test_a_stage_tells_its_beginning_its_quarters_and_its_end(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
     world.running = [ActiveShard("sample", "qa", "00000", 1000.0), ActiveShard("sample", "mt", "00000", 1000.0)]
@@ -90,9 +83,7 @@ def test_a_shard_that_takes_an_hour_is_told_of_once_a_minute(world: World, capsy
     assert told[-1] == "at work: sample qa 00000 for 60 min, 3,000 tokens in 60 s"
 
 
-def test_a_line_a_minute_says_how_far_the_last_unfinished_stage_is(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_a_minute_tells_the_last_unfinished_stage(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
     display("ingest", 1, 1, done("ingest", ""))
     display("sample", 1, 100, done("sample", seconds=20.0))

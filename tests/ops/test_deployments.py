@@ -72,9 +72,7 @@ CORPUS = {**WHERE, "corpus": "/corpus.jsonl"}
         (EVALUATE, {**WHERE, "task": "swamp"}, "'swamp' is not one of"),
     ],
 )
-def test_the_api_refuses_in_the_form_what_a_worker_could_not_run(
-    client: SyncPrefectClient, name: str, told: dict[str, Any], refused: str
-) -> None:
+def test_the_api_refuses_in_the_form(client: SyncPrefectClient, name: str, told: dict[str, Any], refused: str) -> None:
     deployment = client.read_deployment_by_name(name)
     with pytest.raises(PrefectHTTPStatusError) as failed:
         client.create_flow_run_from_deployment(deployment.id, parameters={"parameters": told})
@@ -197,9 +195,7 @@ def test_the_template_for_prefects_own_command_is_that_of_the_pools(capsys: pyte
     assert json.loads(capsys.readouterr().out) == pool_template("http://127.0.0.1:5000")
 
 
-def test_data_at_a_url_stays_a_url_and_its_builds_run_where_deploy_was_called(
-    client: SyncPrefectClient, built: Built
-) -> None:
+def test_data_at_a_url_is_built_where_deploy_was_called(client: SyncPrefectClient, built: Built) -> None:
     [name, *_] = deploy(DeploymentOptions("s3://bucket/data"))
     found = client.read_deployment_by_name(name)
     assert found.parameters == {"parameters": {"data": "s3://bucket/data"}}
@@ -225,9 +221,7 @@ def test_a_server_that_is_not_there_is_told_in_one_line(prefect_server: None) ->
 
 
 @pytest.mark.slow
-def test_prefects_own_deploy_makes_of_the_yaml_what_deploy_makes(
-    client: SyncPrefectClient, built: Built, tmp_path: Path
-) -> None:
+def test_prefects_own_deploy_does_what_deploy_does(client: SyncPrefectClient, built: Built, tmp_path: Path) -> None:
     def found() -> list[dict[str, Any]]:
         kept = {"name", "description", "version", "tags", "parameters", "entrypoint", "pull_steps", "work_pool_name"}
         kept |= {"parameter_openapi_schema", "enforce_parameter_schema", "job_variables"}

@@ -135,9 +135,7 @@ def test_what_a_profile_needs_must_be_there(tmp_path: Path, monkeypatch: pytest.
     assert the("training", DoctorOptions(str(tmp_path), profile="cpu")).level == "ok"
 
 
-def test_the_command_prints_each_finding_and_ends_with_1_if_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def ends(*words: str) -> int:
         monkeypatch.setattr(sys, "argv", ["toolformer", "doctor", "--data", str(tmp_path), *words])
         monkeypatch.setattr(cli, "leave", lambda code: (_ for _ in ()).throw(SystemExit(code)))

@@ -119,9 +119,7 @@ def clock(group: ProcessGroup) -> Clock:
     return clock
 
 
-def test_what_ends_is_started_again_ever_later_and_not_for_ever(
-    group: ProcessGroup, clock: Clock, tmp_path: Path
-) -> None:
+def test_what_ends_is_started_again_not_for_ever(group: ProcessGroup, clock: Clock, tmp_path: Path) -> None:
     told: list[str] = []
     one = service(tmp_path, IDLE)
 
@@ -168,9 +166,7 @@ LISTENS = (
 )
 
 
-def test_what_a_dead_service_leaves_behind_is_ended_before_it_is_started_again(
-    group: ProcessGroup, tmp_path: Path
-) -> None:
+def test_what_a_dead_service_leaves_behind_is_ended_first(group: ProcessGroup, tmp_path: Path) -> None:
     told: list[str] = []
     code = LISTENS.replace("{port}", str(free_port()))
     one = replace(service(tmp_path, code, "listener"), work="ITS_WORK")

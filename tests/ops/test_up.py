@@ -161,9 +161,7 @@ def test_an_mlflow_that_is_killed_comes_up_again(up: Running) -> None:
     assert up.errors.read_text().count("the MLflow server ended (exit -9) and is restarted") == 1
 
 
-def test_what_arrives_is_built_and_a_run_that_goes_on_is_stopped_with_everything(
-    up: Running, documents: list[str]
-) -> None:
+def test_what_arrives_is_built_and_what_runs_is_stopped(up: Running, documents: list[str]) -> None:
     data = Path(up.told["warehouse"]).parent
     arrived = data.parent / "arriving" / "new.jsonl"
     arrived.write_text(documents[2], encoding="utf-8")
@@ -222,9 +220,7 @@ def test_what_an_earlier_one_left_behind_is_in_nobodys_way(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_killed_outright_it_leaves_nothing_and_the_next_says_what_became_of_its_runs(
-    documents: list[str], tmp_path: Path
-) -> None:
+def test_the_next_says_what_became_of_a_killed_ones_runs(documents: list[str], tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(documents), encoding="utf-8")
     data = tmp_path / "data"

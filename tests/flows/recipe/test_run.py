@@ -226,9 +226,7 @@ def problems(number: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_the_study_runs(
-    prefect_server: None, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_study(prefect_server: None, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     study = Path("case-study")
     (study / "texts" / "math").mkdir(parents=True)
