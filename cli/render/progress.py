@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tasks.shards.run_shard import ShardResult
     from toolformer_core.tools.search.index_writer import IndexProgress
 
-
 _SHOW_S = 0.1  # seconds between two changes of the bar
 
 

@@ -9,12 +9,10 @@ from typer.testing import CliRunner
 
 from cli import main as cli
 from cli.commands.recipe import verdict
-from flows.build_dataset.flow import BuildResult
 from flows.evaluate.metrics import ArmFigures
 from tests.support.commands import Run, Said
+from tests.support.small_builds import Built
 from warehouse.queries import rows_of
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def commands() -> list[list[str]]:

@@ -12,14 +12,11 @@ import pytest
 from wh_fixtures import make_run, put
 
 from cli.render.cost import amount, hours
-from flows.build_dataset.flow import BuildResult
 from tests.support.commands import Run
 from warehouse.marks import CallIdentity, add_marks
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def is_one_line(said: tuple[int, str, str], code: int, *words: str) -> None:

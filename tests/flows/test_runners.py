@@ -20,18 +20,16 @@ from prefect.context import FlowRunContext, TaskRunContext
 
 import flows.build_dataset.pipeline as pipeline
 from cli.commands.build import checked_runner
-from flows.build_dataset.flow import BuildResult, run_build
+from flows.build_dataset.flow import run_build
 from flows.build_dataset.parameters import BuildParameters
 from flows.runtime.gpu_workers import gpus_of_workers
 from flows.runtime.ledger import reporting_to
 from flows.runtime.runners import choose_runner, cut_evenly, task_resources, tasks_at_most, use_runner
 from tasks.settings import visible_gpus
-from tests.support.small_builds import small_build
+from tests.support.small_builds import Built, small_build
 from toolformer_core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def running_flow() -> Any:

@@ -19,17 +19,15 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelling
 
-from flows.build_dataset.flow import BuildResult
 from flows.finetune.flow import end_cancelled, finetune, prepare_job, run_finetune
 from flows.finetune.parameters import FinetuneParameters
 from flows.finetune.resolve import resolve
 from flows.finetune.tracking import start_run
 from tasks.launch.processes import LAUNCH_VARIABLE
 from tasks.training.starting import launch, running_handle
+from tests.support.small_builds import Built
 from tests.support.waiting import soon
 from toolformer_core.finetune.events import read_events
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,11 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
-from flows.build_dataset.flow import BuildResult
 from ops.deployments import POOLS, DeployError, DeploymentOptions, deploy, main
 from ops.work_pools import pool_template
+from tests.support.small_builds import Built
 from toolformer_core import __version__
 from toolformer_core.errors import UsageError
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built) -> None:
