@@ -200,13 +200,8 @@ def test_the_router_is_off_by_default() -> None:
 
 
 def test_what_the_options_make() -> None:
-    options = ServeOptions(
-        router="gear",
-        router_model="embedded",
-        router_threshold=0.25,
-        router_gamma=0.5,
-        router_mock="calendar",  # type: ignore[arg-type]  # as it is given
-    )
+    asked = {"router_model": "embedded", "router_threshold": 0.25, "router_gamma": 0.5, "router_mock": "calendar"}
+    options = ServeOptions.model_validate({"router": "gear", **asked})
     router = router_of(options, [Calculator(), Calendar(), FakeTool({})], "other", never, 4)
     assert router is not None
     assert router.weights == Weights(gamma=0.5, threshold=0.25)

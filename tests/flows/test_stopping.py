@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -152,19 +153,14 @@ def test_a_command_without_a_handler_ends_in_a_line(run: Any, monkeypatch: pytes
 
 
 def test_a_training_is_asked_to_stop_and_waited_for_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Plan:
-        class spec:
-            folder = tmp_path
-
+    plan: Any = SimpleNamespace(spec=SimpleNamespace(folder=tmp_path))
+    display: Any = SimpleNamespace(close=lambda: None)
     left: list[tuple[int, str]] = []
     later: list[Callable[[], None]] = []
     monkeypatch.setattr("cli.commands.finetune.exit_now", lambda code, line, close: left.append((code, line)))
     monkeypatch.setattr("cli.commands.finetune.exit_later", lambda seconds, leave: later.append(leave))
 
-    class Display:
-        def close(self) -> None: ...
-
-    asked = _Stopping(Display(), [Plan()])  # type: ignore[arg-type,list-item]
+    asked = _Stopping(display, [plan])
     with stopping.handle_stop(asked.stop):
         os.kill(os.getpid(), signal.SIGTERM)
     assert (tmp_path / STOP_FILE).exists()
@@ -264,7 +260,5 @@ def test_kills_do_no_harm(prefect_server: None, tmp_path: Path, runner: str, vic
     assert report.kills == len(victims)
     assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
     assert report.examples > 0
-    assert report.identical
-    assert report.conserved
-    assert report.shards_counted_twice == 0
-    assert report.damaged == 0
+    assert (report.identical, report.conserved) == (True, True)
+    assert (report.shards_counted_twice, report.damaged) == (0, 0)

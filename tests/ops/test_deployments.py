@@ -36,8 +36,7 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
     assert (training.work_pool_name, training.version) == ("gpu", __version__)
     assert training.tags == ["toolformer", "training"]
     assert training.entrypoint == "flows.finetune.flow.finetune"
-    assert training.description is not None
-    assert training.description.startswith("Finetune a model on C*")
+    assert str(training.description).startswith("Finetune a model on C*")
     assert training.parameters == {"parameters": {"data": str(built[1])}}
     assert training.pull_steps is not None  # without one a worker copies the folder in which it was started
     assert [list(step.values()) for step in training.pull_steps] == [[{"directory": "."}]]

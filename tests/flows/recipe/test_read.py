@@ -10,7 +10,6 @@ from flows.recipe.parameters import SHIPPED, RecipeParameters, shipped
 from flows.recipe.read import read_recipe
 from flows.recipe.resolve import resolve
 from tests.support.commands import Run
-from toolformer_core.embedded import CORPUS
 from toolformer_core.errors import UsageError
 
 GOOD = """\
@@ -173,9 +172,3 @@ def test_what_ships_is_in_the_package() -> None:
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert included == {f"recipes/{name}.yaml": f"flows/recipe/shipped/{name}.yaml" for name in shipped()}
     assert {"demo", "paper-gptj"} <= set(shipped())
-
-
-def test_the_embedded_corpus_has_a_name() -> None:
-    from flows.build_dataset.parameters import BuildParameters
-
-    assert BuildParameters(corpus="embedded").corpus == str(CORPUS)
