@@ -150,10 +150,8 @@ def test_precision_agreement_and_a_file(run: Run, as_built: Path, tmp_path: Path
 def test_mistakes(run: Run, as_built: Path, tmp_path: Path) -> None:
     assert "no list of numbers" in run("marks", "--data", as_built, "--tau", "high").err
     (tmp_path / "there").touch()
-    there = run("marks", "--data", as_built, "--export", tmp_path / "there")
-    assert (there.code, "exists already" in there.err) == (2, True)
-    nobody = run("what-if", "--ratings", "accepted", "--data", as_built)
-    assert (nobody.code, "nobody has accepted a call" in nobody.err) == (2, True)
+    is_one_line(run("marks", "--data", as_built, "--export", tmp_path / "there"), 2, "exists already")
+    is_one_line(run("what-if", "--ratings", "accepted", "--data", as_built), 2, "nobody has accepted a call")
 
 
 SIXTY_FOUR = ("--documents", "1e9", "--gpu", "h100", "--gpu-count", "64", "--gpu-price", "2.5", "--model", "gpt-j-6b")

@@ -113,13 +113,6 @@ def test_work_of_the_model_goes_to_workers_with_a_gpu(prefect_server: None, clus
     assert "plain" in others  # and on a worker with a GPU only while that has nothing to do
 
 
-@pytest.mark.parametrize("cluster", [{"one": {}, "other": {}}], indirect=True)
-def test_where_no_worker_has_a_gpu_any_will_do(prefect_server: None, cluster: str) -> None:
-    with choose_runner(cluster):
-        of_model, _ = spread(3, 0)
-    assert of_model <= {"one", "other"}
-
-
 @given(st.lists(st.integers()), st.integers(0, 30))
 def test_groups_are_the_items_in_their_order_and_alike_in_size(items: list[int], most: int) -> None:
     groups = cut_evenly(items, most)

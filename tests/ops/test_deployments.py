@@ -42,12 +42,6 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
     assert [list(step.values()) for step in training.pull_steps] == [[{"directory": "."}]]
 
 
-def test_a_pool_of_the_users_own_is_left_as_it_is(client: SyncPrefectClient, built: Built) -> None:
-    client.update_work_pool("cpu", WorkPoolUpdate(concurrency_limit=3))
-    deploy(DeploymentOptions(str(built[1])))
-    assert client.read_work_pool("cpu").concurrency_limit == 3
-
-
 BUILD, EVALUATE, FINETUNE = "build-dataset/build-dataset", "evaluate/evaluate", "finetune/finetune"
 WHERE = {"data": "/data"}
 CORPUS = {**WHERE, "corpus": "/corpus.jsonl"}

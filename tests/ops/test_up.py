@@ -191,12 +191,9 @@ def test_a_taken_port_is_told_with_its_holder(tmp_path: Path) -> None:
     FileLock(tmp_path / "up" / "lock").close()  # the folder is free again
 
 
-def test_two_ports_must_differ(tmp_path: Path) -> None:
+def test_options_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--prefect-port and --mlflow-port are both 4200"):
         Up(str(tmp_path), prefect_port=4200, mlflow_port=4200)
-
-
-def test_a_folder_to_watch_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--watch: there is no folder"):
         Up(str(tmp_path), watch=str(tmp_path / "none"))
 
