@@ -279,8 +279,8 @@ def _mlflow(options: DoctorOptions) -> Findings:
 def _training(options: DoctorOptions) -> Findings:
     profile = _profile(options)
     if profile is None:
-        told = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
-        yield "fail", f"no profile {options.profile}", told
+        remedy = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
+        yield "fail", f"no profile {options.profile}", remedy
         return
     needed = {"local": [], "ssh": ["ssh"], "slurm": ["sbatch", "squeue", "scancel"], "kubernetes": []}[profile.launcher]
     absent = [program for program in needed if shutil.which(program) is None]

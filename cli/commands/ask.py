@@ -90,16 +90,15 @@ def explain(
 
     Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
     """
+    from cli.render.answers import print_document_trace
     from flows.report.document_trace import trace_document
 
     trace = trace_document(built_store(data), published_snapshot(data), doc_id)
-    from cli.render.answers import print_document_trace
-
     fields = asdict(trace)
     print_json({**fields.pop("explanation"), **fields}) if as_json else print_document_trace(trace)
 
 
-_REPEATS = Option("--keep-repeats/--drop-repeats", help="Of calls like a better one nearby (default: as C* was made)")
+_REPEATS = Option("--keep-repeats/--drop-repeats", help="Calls that repeat a better one nearby (default: as in C*)")
 
 
 def what_if(

@@ -44,7 +44,6 @@ class BuildDisplay(Display):
         self.rows: dict[str, bars.TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
-        self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last reported
         self.totals: dict[str, int] = {}  # stage -> all its shards; the stage that finished a shard last is last
         self.last_change = clock()  # when a shard finished, or a stage began
         self.pulse = pulse or Pulse()
@@ -53,11 +52,10 @@ class BuildDisplay(Display):
         """Show that one more shard of a stage is finished."""
         with self.lines.lock:
             self.last_change = self.clock()
-            if finished <= self.finished.get(stage, 0):  # the stage begins anew in another flow, e.g. the next round's
-                for of_stage in (self.stages, self.started, self.totals):
-                    of_stage.pop(stage, None)
-            self.finished[stage] = finished
             progress = self.stages.setdefault(stage, StageProgress())
+            if finished <= progress.finished:  # the stage begins anew in another flow, e.g. the next round's
+                progress = self.stages[stage] = StageProgress()
+                self.started.pop(stage, None)
             progress.note(result)
             if self.console.is_terminal:
                 note = f"{progress.skipped} found done" if progress.skipped else ""
