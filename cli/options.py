@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from cli.terminal import only_json
-from flows.forms.calls import ALL, thresholds
+from flows.forms.calls import ALL, number_in, thresholds
 from flows.forms.fields import DATA_NOTE, Option, as_text
 from toolformer_core.errors import UsageError
 
@@ -83,9 +83,10 @@ def with_options(
 
 def filled(form: type[Form], /, **values: Any) -> Form:
     """Return a form filled with the values of its options; a UsageError names the option whose value is wrong."""
-    converters = {name: hints_of(field).convert for name, field in form.model_fields.items()}
     try:
-        return form(**{name: convert(v) if (convert := converters[name]) else v for name, v in values.items()})
+        for name, value in values.items():
+            values[name] = convert(value) if (convert := hints_of(form.model_fields[name]).convert) else value
+        return form(**values)
     except ValidationError as exc:
         first = exc.errors()[0]
         option = option_name(str(first["loc"][0]))
@@ -120,16 +121,6 @@ def hints_of(field: FieldInfo) -> Option:
     return hints
 
 
-def default_of(field: FieldInfo) -> Any:
-    """Return the default of a field's option; `inspect.Parameter.empty` if it must be given."""
-    if field.is_required():
-        return inspect.Parameter.empty
-    if hints_of(field).convert is not None:
-        return None
-    default = field.get_default(call_default_factory=True)
-    return as_text(default) if isinstance(default, list | dict) else default
-
-
 def parse_thresholds(text: str, option: str = "--tau-f") -> dict[str, float]:
     """Parse `calculator=0.5,qa=1.2`; `option` is its name in messages. A UsageError says what is wrong."""
     try:
@@ -152,10 +143,7 @@ def parse_by_tool(text: str, option: str, low: float, high: float = math.inf) ->
 
 def parse_rates(text: str) -> list[float]:
     """Parse the rates of `--fdr`, `0.01,0.05`, which lie between 0 and 1."""
-    try:
-        rates = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        rates = [math.nan]
+    rates = [number_in(part) for part in text.split(",") if part.strip()]
     if not all(0 < rate < 1 for rate in rates):
         raise UsageError(f"--fdr takes rates between 0 and 1, e.g. 0.05 or 0.01,0.05,0.1; got {text!r}")
     return rates
@@ -163,15 +151,20 @@ def parse_rates(text: str) -> list[float]:
 
 def _parameter(form: type[BaseModel], name: str, *, optional: bool = False, hidden: bool = False) -> inspect.Parameter:
     field = form.model_fields[name]
-    kind = list[str] if hints_of(field).repeated else _type(field.annotation)
-    default = "" if optional else default_of(field)
+    hints = hints_of(field)
+    kind = list[str] if hints.repeated else _type(field.annotation)
+    default = None if hints.convert is not None else field.get_default(call_default_factory=True)
+    if field.is_required():
+        default = "" if optional else inspect.Parameter.empty
+    elif isinstance(default, list | dict):
+        default = as_text(default)
     if default is None:
         kind = kind | None
-    if hints_of(field).argument:
-        given = typer.Argument(help=_help(form, field, hints_of(field)), show_default=False)
+    if hints.argument:
+        given = typer.Argument(help=_help(form, field, hints), show_default=False)
     else:
         given = option_of(form, name)
-        given.rich_help_panel, given.hidden = hints_of(field).panel or None, hidden
+        given.rich_help_panel, given.hidden = hints.panel or None, hidden
     return _keyword(name, Annotated[kind, given], default)
 
 

@@ -31,7 +31,6 @@ from warehouse.errors import LockHeldError, WarehouseError, holder_of
 from warehouse.files.paths import sqlite_file
 
 if TYPE_CHECKING:
-    from flows.finetune.profiles import Profile
     from warehouse.store import Store
 
 Level = Literal["ok", "warn", "fail"]
@@ -277,10 +276,13 @@ def _mlflow(options: DoctorOptions) -> Findings:
 
 
 def _training(options: DoctorOptions) -> Findings:
-    profile = _profile(options)
-    if profile is None:
-        told = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
-        yield "fail", f"no profile {options.profile}", told
+    from flows.finetune.profiles import load_profile
+
+    try:
+        profile = load_profile(options.profile)
+    except ToolformerError:
+        remedy = "give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file"
+        yield "fail", f"no profile {options.profile}", remedy
         return
     needed = {"local": [], "ssh": ["ssh"], "slurm": ["sbatch", "squeue", "scancel"], "kubernetes": []}[profile.launcher]
     absent = [program for program in needed if shutil.which(program) is None]
@@ -294,15 +296,6 @@ def _training(options: DoctorOptions) -> Findings:
             yield "fail", f"{package} is not installed", how_to_install(extra)
     if not absent:
         yield "ok", f"profile {options.profile}: {profile.launcher}"
-
-
-def _profile(options: DoctorOptions) -> Profile | None:
-    from flows.finetune.profiles import load_profile
-
-    try:
-        return load_profile(options.profile)
-    except ToolformerError:
-        return None
 
 
 def _existing(data: str) -> Path:

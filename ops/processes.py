@@ -98,7 +98,7 @@ class ProcessGroup:
             time.sleep(_POLL_S if pending else 0)
 
     def supervise(self, services: Iterable[Service], notify: Callable[[str], None]) -> None:
-        """Restart services that ended at once, then after 1, 2, 4, ... 60 s; a ServiceError: too often in an hour."""
+        """Restart services that ended: at once, then after 1, 2, 4, ... 60 s; a ServiceError: too often."""
         for service in services:
             code = self._started[service.name][1].poll()
             if code is None:

@@ -90,19 +90,6 @@ class Up:
         self.starting = False
         self.terminated = False  # by SIGTERM: `stop` then takes less than 20 s
 
-    def start(self) -> Addresses:
-        """Start everything and wait until it is healthy; an UpError names the log of a program that did not start."""
-        self.starting = True
-        try:
-            self._start()
-        except ServiceError as exc:
-            raise UpError(str(exc)) from exc
-        finally:
-            self.starting = False
-        self.addresses = replace(self.addresses, seconds=round(time.monotonic() - self._created, 1))
-        write_addresses(self._store, self.addresses)
-        return self.addresses
-
     def _start(self) -> None:
         forget_server()  # flows must use the server started here, even if the user's environment names another
         prepare_environment(self._data)
@@ -125,15 +112,12 @@ class Up:
         self._group.wait_until_healthy([*others, *self._workers], _START_TIMEOUT_S)
 
     def supervise(self, stop: threading.Event) -> None:
-        """Restart what ends and build what arrives, until the event is set; an UpError: a program ended too often."""
-        try:
-            while not stop.wait(_SUPERVISE_INTERVAL_S):
-                self._group.supervise([*self._servers, *self._workers], self._notify)
-                for path in self._arrivals.look() if self._arrivals else ():
-                    self._notify(f"{path} has arrived and is built")
-                    request_json(f"{self.addresses.api}/events", [arrival_event(path)])
-        except ServiceError as exc:
-            raise UpError(str(exc)) from exc
+        """Inside `running`: restart what ends and build what arrives, until the event is set."""
+        while not stop.wait(_SUPERVISE_INTERVAL_S):
+            self._group.supervise([*self._servers, *self._workers], self._notify)
+            for path in self._arrivals.look() if self._arrivals else ():
+                self._notify(f"{path} has arrived and is built")
+                request_json(f"{self.addresses.api}/events", [arrival_event(path)])
 
     def kill_now(self) -> None:
         """Kill everything at once, and let `stop` wait no longer. Builds and trainings can still be continued."""
@@ -155,10 +139,18 @@ class Up:
 
     @contextmanager
     def running(self) -> Iterator[Addresses]:
-        """Start everything, and stop it at the end of the block, however that ends."""
+        """Start everything, and stop it at the end of the block; an UpError names the log of what did not start."""
         try:
-            yield self.start()
+            self.starting = True
+            self._start()
+            self.starting = False
+            self.addresses = replace(self.addresses, seconds=round(time.monotonic() - self._created, 1))
+            write_addresses(self._store, self.addresses)
+            yield self.addresses
+        except ServiceError as exc:
+            raise UpError(str(exc)) from exc
         finally:
+            self.starting = False
             self.stop()
 
     def _runs(self) -> list[psutil.Process]:

@@ -146,7 +146,7 @@ GUARDS = (
         "warehouse/catalog.py",
         "wait_s=wait_s, on_wait=on_wait)\n",
         "on_wait=on_wait)\n",
-        (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
+        (f"{_LEDGER}::test_who_has_the_folder",),
     ),
     Guard(
         "two hosts on one shard",
@@ -171,7 +171,7 @@ GUARDS = (
         "flows/runtime/ledger.py",
         '        store.sweep_temporary(seconds("sweep"))\n',
         "",
-        (f"{_LEDGER}::test_a_run_that_is_not_given_the_folder_says_who_has_it",),
+        (f"{_LEDGER}::test_who_has_the_folder",),
     ),
     Guard(
         "a second writer of one shard, held up until the first has committed",

@@ -74,14 +74,9 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
-        told: dict[str, object] = {
-            "of": build,
-            "conserved": figures.conserved,
-            "balances": balances,
-            "yield": figures.yields,
-        }
+        told: dict[str, object] = {"of": build, "conserved": figures.conserved, "yield": figures.yields, "kept": calls}
         told |= {"false_discovery_rates": figures.rates, "coverage": figures.coverage, "tools": figures.tools}
-        print_json({**told, "benchmarks": figures.benchmarks, "kept": calls})
+        print_json({**told, "balances": balances, "benchmarks": figures.benchmarks})
     else:
         print_stats(figures, build, calls)
 
@@ -95,21 +90,22 @@ def explain(
 
     Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
     """
+    from cli.render.answers import print_document_trace
     from flows.report.document_trace import trace_document
 
     trace = trace_document(built_store(data), published_snapshot(data), doc_id)
-    from cli.render.answers import print_document_trace
-
     fields = asdict(trace)
     print_json({**fields.pop("explanation"), **fields}) if as_json else print_document_trace(trace)
 
 
-_REPEATS = Option("--keep-repeats/--drop-repeats", help="Of calls like a better one nearby (default: as C* was made)")
+_REPEATS = Option("--keep-repeats/--drop-repeats", help="Calls that repeat a better one nearby (default: as in C*)")
 
 
 def what_if(
     tau: Annotated[str, Option("--tau", help="Thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")] = "",
-    fdr: Annotated[str, Option("--fdr", help="Find thresholds for rates of false discoveries, e.g. 0.01,0.05")] = "",
+    fdr: Annotated[
+        str, Option("--fdr", help="Find thresholds by decoys for false discovery rates, e.g. 0.01,0.05")
+    ] = "",
     top_k: Annotated[str, Option(help="Only the k best positions of a document; or by tool, calculator=3,qa=2")] = "",
     tau_s: Annotated[str, Option(help="Only where p(' [') is above this; or by tool, calculator=0.1,qa=0.2")] = "",
     keep_repeats: Annotated[bool | None, _REPEATS] = None,

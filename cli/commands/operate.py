@@ -17,7 +17,6 @@ from tasks.environment import prepare_environment
 from tasks.settings import data_folder
 
 if TYPE_CHECKING:
-    from ops.addresses import Addresses
     from ops.up import Up
 
 
@@ -47,7 +46,13 @@ def up(
     if not as_json:
         notify(f"starting; logs in {servers.addresses.logs}")
     with explain_full_disk(folder, UpError), _until_stopped(servers) as stop, servers.running() as addresses:
-        print_json(addresses, indent=None) if as_json else _print_addresses(addresses)
+        if as_json:
+            print_json(addresses, indent=None)
+        else:
+            places = {"Prefect UI": addresses.ui, "Prefect API": addresses.api, "MLflow": addresses.mlflow}
+            places |= {"viewer": addresses.viewer, "DuckDB": addresses.warehouse, "logs": addresses.logs}
+            print("\n".join(f"{name:<12} {place}" for name, place in places.items()))
+            print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)
         servers.supervise(stop)
         if not as_json:
             notify("stopping; press Ctrl-C again to stop at once")
@@ -79,14 +84,6 @@ def _until_stopped(servers: Up) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _print_addresses(addresses: Addresses) -> None:
-    lines = {"Prefect UI": addresses.ui, "Prefect API": addresses.api, "MLflow": addresses.mlflow}
-    lines |= {"viewer": addresses.viewer, "DuckDB": addresses.warehouse, "logs": addresses.logs}
-    for name, place in lines.items():
-        print(f"{name:<12} {place}")
-    print(f"\nhealthy after {addresses.seconds:.0f} s; Ctrl-C ends everything", flush=True)
 
 
 def doctor(

@@ -19,7 +19,7 @@ from toolformer_core.errors import UsageError
 def view(
     data: Data = None,
     port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one")] = 8001,
-    host: Annotated[str, Option(help="Address to bind; who reaches it reads the data and may judge")] = "127.0.0.1",
+    host: Annotated[str, Option(help="Address to bind; who reaches it reads data and writes marks")] = "127.0.0.1",
 ) -> None:
     """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
 

@@ -3,9 +3,11 @@
 Rich's own control codes (colours, progress bars) pass; those within a text are replaced by `visible`.
 """
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import rich.console
@@ -16,7 +18,9 @@ from rich.segment import Segment
 from rich.table import Table
 
 from cli.terminal import visible
-from flows.runtime.progress import Lines
+from flows.runtime.progress import LINE_S
+
+_POLL_S = 1.0  # seconds between two checks whether a line is due
 
 
 class Console(rich.console.Console):
@@ -74,7 +78,10 @@ def shards_line(result: Any) -> str:
 
 
 class Display(ABC):
-    """Progress on standard error: bars on a terminal, elsewhere lines, which a class that extends it makes."""
+    """Progress on standard error: bars on a terminal, elsewhere lines, also from a thread when one is due.
+
+    Hold `lock` while changing what `_due_lines` reads.
+    """
 
     def __init__(
         self,
@@ -86,25 +93,45 @@ class Display(ABC):
         self.console = Console(stderr=True, quiet=quiet)
         self.bars = Progress(*columns, console=self.console, disable=not self.console.is_terminal, transient=transient)
         self.clock = clock
-        self.lines = Lines(self._print, self._due_lines, clock)
+        self.lock = threading.RLock()  # reentrant: a signal's handler may call `close` while its thread writes a line
+        self._last = clock()  # when a line was written
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         self.bars.start()
         if not self.console.is_terminal and not self.console.quiet:
-            self.lines.start()
+            threading.Thread(target=self._keep_polling, name="progress", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.lines.close()
+        """Leave the terminal as it was, write no more. Joining the thread in a signal's handler may deadlock."""
+        with self.lock:
+            self._ended.set()
         self.bars.stop()
+
+    def say(self, line: str) -> None:
+        with self.lock:
+            if not self._ended.is_set():
+                self._last = self.clock()
+                self._print(line)
+
+    def poll(self) -> None:
+        """Write the lines that are due."""
+        with self.lock:
+            for line in self._due_lines(self.clock() - self._last >= LINE_S):
+                self.say(line)
+
+    def _keep_polling(self) -> None:
+        while not self._ended.wait(_POLL_S):
+            with suppress(OSError):  # a closed pipe, or a full disk of a log, must not stop the work
+                self.poll()
 
     def _print(self, line: str) -> None:
         self.console.say(line)
 
     @abstractmethod
     def _due_lines(self, due: bool) -> list[str]:
-        """Return the lines to print now; see `flows.runtime.progress.Lines`."""
+        """Return the lines to print now, by whether one is due; called every second."""

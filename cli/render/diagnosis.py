@@ -37,7 +37,7 @@ class DiagnosisDisplay(Display):
         self._started = clock()  # when the current tool was begun
 
     def __call__(self, tool: str, done: int, total: int) -> None:
-        with self.lines.lock:
+        with self.lock:
             if tool not in self._rows:
                 self._rows[tool] = self.bars.add_task(tool, total=total)
                 self._started = self.clock()
@@ -45,7 +45,7 @@ class DiagnosisDisplay(Display):
             sampled = f"{done} of {total} texts sampled" if done < total else "texts sampled, calls being scored"
             self._status = f"{tool:<10} {sampled}"
             if done == total and not self.console.is_terminal:
-                self.lines.say(f"{tool:<10} {done} texts sampled")
+                self.say(f"{tool:<10} {done} texts sampled")
 
     def _due_lines(self, due: bool) -> list[str]:
         return [f"{self._status}; {duration(self.clock() - self._started)} so far"] if due else []

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tasks.shards.run_shard import ShardResult
     from toolformer_core.tools.search.index_writer import IndexProgress
 
-
 _SHOW_S = 0.1  # seconds between two changes of the bar
 
 
@@ -46,20 +45,18 @@ class BuildDisplay(Display):
         self.rows: dict[str, bars.TaskID] = {}
         self.stages: dict[str, StageProgress] = {}
         self.started: dict[str, float] = {}  # by `clock`
-        self.finished: dict[str, int] = {}  # stage -> its finished shards, when one was last reported
         self.totals: dict[str, int] = {}  # stage -> all its shards; the stage that finished a shard last is last
         self.last_change = clock()  # when a shard finished, or a stage began
         self.pulse = pulse or Pulse()
 
     def __call__(self, stage: str, finished: int, total: int, result: ShardResult) -> None:
         """Show that one more shard of a stage is finished."""
-        with self.lines.lock:
+        with self.lock:
             self.last_change = self.clock()
-            if finished <= self.finished.get(stage, 0):  # the stage begins anew in another flow, e.g. the next round's
-                for of_stage in (self.stages, self.started, self.totals):
-                    of_stage.pop(stage, None)
-            self.finished[stage] = finished
             progress = self.stages.setdefault(stage, StageProgress())
+            if finished <= progress.finished:  # the stage begins anew in another flow, e.g. the next round's
+                progress = self.stages[stage] = StageProgress()
+                self.started.pop(stage, None)
             progress.note(result)
             if self.console.is_terminal:
                 note = f"{progress.skipped} found done" if progress.skipped else ""
@@ -72,7 +69,7 @@ class BuildDisplay(Display):
             self.totals.pop(stage, None)
             self.totals[stage] = total
             if first or passes_quarter(finished - 1, finished, total):
-                self.lines.say(self._stage_line(stage))
+                self.say(self._stage_line(stage))
 
     def _stage_line(self, stage: str) -> str:
         elapsed = self.clock() - self.started[stage]
@@ -113,7 +110,7 @@ class TrainingDisplay(Display):
 
     def __call__(self, index: int, event: Mapping[str, Any]) -> None:
         """Show one event of one training."""
-        with self.lines.lock:
+        with self.lock:
             self.last_event[index] = self.clock()
             self._show(index, event)
 
@@ -128,7 +125,7 @@ class TrainingDisplay(Display):
                 texts = f"{event['train_examples']:,} texts of {event['train_tokens']:,} tokens"
                 devices = f"{event['world_size']} x {event['device']}, {event['engine']}"
                 resumed = f", from step {event['from_step']}" if event["from_step"] else ""
-                self.lines.say(f"{name}{weights}, {texts}, {devices}{resumed}")
+                self.say(f"{name}{weights}, {texts}, {devices}{resumed}")
                 self.status[index] = "started"
             case "step":
                 time_left = f"{event['eta_s']:,.0f} s left"
@@ -136,16 +133,16 @@ class TrainingDisplay(Display):
                 self.bars.update(self.rows[index], completed=event["step"], note=note)
                 self.status[index] = f"step {event['step']:>6,} of {self.steps:,}  {note}"
             case "evaluated":
-                self.lines.say(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
+                self.say(f"{name}step {event['step']:>6,}  dev perplexity {event['perplexity']:.3f}")
             case "damaged":
-                self.lines.say(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
+                self.say(f"[yellow]{name}the checkpoint at step {event['step']:,} is damaged, see log.txt[/]")
             case "waiting":
                 self.status[index] = f"queued: {escape(event['reason'] or 'no reason given')}"
-                self.lines.say(f"{name}{self.status[index]}")
+                self.say(f"{name}{self.status[index]}")
             case "retried":
-                self.lines.say(f"[yellow]{name}another attempt begins: {escape(event['message'])}[/]")
+                self.say(f"[yellow]{name}another attempt begins: {escape(event['message'])}[/]")
             case "failed":
-                self.lines.say(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
+                self.say(f"[red]{name}attempt failed ({event['reason']}): {escape(event['message'])}[/red]")
             case "finished" | "stopped":
                 self.status.pop(index, None)
 
@@ -180,7 +177,7 @@ class IndexDisplay(Display):
         if self.first is None:
             self.first = (now, self._share(progress))
             if progress.position.records > 1:
-                self.lines.say(f"going on after record {progress.position.records - 1:,}; {self._line()}")
+                self.say(f"going on after record {progress.position.records - 1:,}; {self._line()}")
         if self.console.is_terminal and now - self.shown_at >= _SHOW_S:
             self.shown_at = now
             self.bars.update(self.bar, completed=self._share(progress), note=f"{progress.passages:,} passages")

@@ -21,9 +21,7 @@ class CostOptions(BaseModel):
         "", description="Card, e.g. h100, or any with --assume tflops=..,bandwidth=.. (default: none, --workers cores)"
     )
     gpu_count: Annotated[int, _COST] = Field(1, ge=1, description="How many of them")
-    gpu_price: Annotated[float | None, _COST] = Field(
-        None, ge=0, description="Of an hour of one card, in your currency"
-    )
+    gpu_price: Annotated[float | None, _COST] = Field(None, ge=0, description="Of a card-hour, in your currency")
     from_: Annotated[str | None, _COST] = Field(
         None, description="Finished build to measure from, a folder or URL (default: --data, else the paper's figures)"
     )

@@ -136,7 +136,10 @@ def _exported(export: Export) -> Iterator[Data]:
 
 
 def steps_of(store: Store, run: str = "", dataset: str = "") -> list[Step]:
-    """Return the steps of a run (also a training or an export), of a dataset and its uses, or of all, in order."""
+    """Return the steps of a run (also a training or an export), of a dataset and its uses, or of all, in order.
+
+    A UsageError: there is no such run, dataset or version.
+    """
     records = _Records(store)
     if run:
         return records.of_run(run)

@@ -174,7 +174,9 @@ def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
     elif isinstance(result, BuildResult):
         dataset = find_dataset(store, f"{result.dataset}@{result.version}-{result.made}")
         gives = {DATASET: dataset.label}
-        section = build_section(step.name, dataset, _gains(result))
+        current = current_build(result.snapshot)
+        shown = current is not None and current.run_id == result.run_id
+        section = build_section(step.name, dataset, gain_histogram(Path(result.snapshot)) if shown else ())
     else:
         section = section_of(step.name, result)
     if isinstance(result, FinetuneResult):
@@ -185,11 +187,6 @@ def _add(done: _Done, step: Step, result: Any, store: Store, run: Any) -> None:
     run.metrics(section.metrics)
     for child in filter(None, children):
         run.client.set_tag(child, _PARENT, run.run_id)
-
-
-def _gains(result: BuildResult) -> Sequence[Any]:
-    current = current_build(result.snapshot)
-    return gain_histogram(Path(result.snapshot)) if current is not None and current.run_id == result.run_id else ()
 
 
 def run_recipe(parameters: RecipeParameters, runner: str | None = None) -> RecipeResult:

@@ -1,16 +1,13 @@
 """Lines of progress for the terminal and Prefect's pages: at a stage's begin, at quarters, else once a minute."""
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tasks.shards.model_thread import tokens_of_resident
 from tasks.shards.run_shard import ActiveShard, ShardResult, active_shards
 
 LINE_S = 60.0  # seconds without a line after which one is due
-_POLL_S = 1.0  # seconds between two checks whether a line is due
 
 
 @dataclass(slots=True)
@@ -80,44 +77,3 @@ class Pulse:
         line = f"at work: {running[0]} for {duration(now - running[0].started)}{more}"
         # Fewer than before: another model has taken this one's place.
         return f"{line}, {tokens - before:,} tokens in {duration(now - then)}" if tokens > before else line
-
-
-@dataclass(slots=True)
-class Lines:
-    """Writes lines of progress, also from a thread when one is due. Hold `lock` while changing what `lines` reads."""
-
-    write: Callable[[str], None]
-    lines: Callable[[bool], Sequence[str]]  # by whether a line is due; called every second from the thread
-    clock: Callable[[], float] = time.monotonic
-    # reentrant: a signal handler may call `close` while its thread writes a line
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    _last: float = field(init=False)
-    _ended: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        self._last = self.clock()
-
-    def say(self, line: str) -> None:
-        with self.lock:
-            if not self._ended.is_set():
-                self._last = self.clock()
-                self.write(line)
-
-    def poll(self) -> None:
-        with self.lock:
-            for line in self.lines(self.clock() - self._last >= LINE_S):
-                self.say(line)
-
-    def start(self) -> None:
-        """Poll every second until closed; the thread does not keep the process alive."""
-        threading.Thread(target=self._run, name="progress", daemon=True).start()
-
-    def _run(self) -> None:
-        while not self._ended.wait(_POLL_S):
-            with suppress(OSError):  # a closed pipe, or a full disk of a log, must not stop the work
-                self.poll()
-
-    def close(self) -> None:
-        """Write nothing more. The thread is not joined: in a signal handler, that could deadlock."""
-        with self.lock:
-            self._ended.set()

@@ -1,8 +1,6 @@
 """The command line: through `main`, in this process, as a user meets it: output, one line of error, exit code."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +9,10 @@ from typer.testing import CliRunner
 
 from cli import main as cli
 from cli.commands.recipe import verdict
-from flows.build_dataset.flow import BuildResult
 from flows.evaluate.metrics import ArmFigures
 from tests.support.commands import Run, Said
+from tests.support.small_builds import Built
 from warehouse.queries import rows_of
-
-Built = tuple[BuildResult, Path, list[str]]
 
 
 def commands() -> list[list[str]]:
@@ -40,14 +36,6 @@ def test_every_help_holds_an_example_of_the_command_itself(path: list[str]) -> N
     said = CliRunner().invoke(cli.app, [*path, "--help"])
     assert said.exit_code == 0
     assert "Example: toolformer " + " ".join(path) in said.output
-
-
-def test_help_shows_the_papers_figures() -> None:
-    # square brackets in a help text are taken for markup and vanish
-    told = " ".join(CliRunner().invoke(cli.app, ["build", "--help-all"]).output.replace("│", " ").split())
-    assert "(paper: 0.05; calculator, mt 0)" in told
-    assert "(paper: 1; calculator, mt 0.5)" in told
-    assert "(default: $TOOLFORMER_DATA, else ./toolformer-data)" in told
 
 
 # Tools.
@@ -99,21 +87,6 @@ def test_a_folder_in_which_nothing_was_built(run: Run, tmp_path: Path, arguments
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_data_folder_may_come_from_the_environment(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_DATA", str(tmp_path / "elsewhere"))
-    assert str(tmp_path / "elsewhere") in run("stats").err
-
-
-def test_a_process_of_its_own_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cli.main", "tools", "test", "calcualtor", "1 + 1"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parents[1], check=False)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("error: unknown tool 'calcualtor'. Did you mean 'calculator'?")
-    assert ended.stderr.count("\n") == 1
-
-
 # On a small build.
 
 
@@ -121,29 +94,13 @@ def test_stats(run: Run, built: Built) -> None:
     _, data, _ = built
     said = run("stats", "--data", data, "--json")
     found = json.loads(said.out)
-    assert (said.code, said.err) == (0, "")
-    assert found["conserved"] is True
+    assert (said.code, said.err, found["conserved"]) == (0, "", True)
     assert {(y["tool"], y["tau_f"]) for y in found["yield"]} == {
         (tool, tau) for tool in ("calculator", "calendar") for tau in (0.5, 1.0, 2.0)
     }
     table = run("stats", "--data", data).out
     assert "broken_json 1, duplicate 1, no_text 1" in " ".join(table.replace("│", " ").split())
     assert "tau_f 2.0" in table
-
-
-def test_explain(run: Run, built: Built) -> None:
-    result, data, _ = built
-    (row,) = rows_of(result.snapshot, "SELECT doc_id, text FROM documents ORDER BY line LIMIT 1")
-    # 12 of 32 hex digits; that another of 16 documents begins with the same has a chance of 1 in 10^13
-    said = run("explain", row["doc_id"][:12], "--data", data, "--json")
-    found = json.loads(said.out)
-    assert said.code == 0
-    assert found["document"]["text"] == row["text"]
-    assert {v["tool"] for v in found["prefiltered"]} == {"calculator", "calendar"}
-    assert found["thresholds"] == {"calculator": 0.5, "calendar": 0.2}
-    shown = run("explain", row["doc_id"], "--data", data)
-    assert shown.code == 0
-    assert row["text"].split()[0] in shown.out
 
 
 def test_explain_says_why_every_call_was_kept_or_not(run: Run, built: Built) -> None:
@@ -248,9 +205,7 @@ def test_an_export_that_cannot_be_made_leaves_nothing(run: Run, built: Built, tm
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_passage_that_is_none_is_told_before_anything_starts(
-    run: Run, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_passage_at_once(run: Run, few_documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.runtime.server.start_server", lambda: pytest.fail("a server was started"))
     passages = tmp_path / "passages.jsonl"
     passages.write_text('{"title": "a", "text": "b"}\n' * 20 + '{"title": "c"}\n', encoding="utf-8")
@@ -262,16 +217,6 @@ def test_a_passage_that_is_none_is_told_before_anything_starts(
         assert said.err.startswith(f"error: {passages}: line 21 is not a passage")
         assert said.err.count("\n") == 1
     assert not data.exists()
-
-
-def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "loud.py").write_text("print('imported')\ndef loud(text): return text\n", encoding="utf-8")
-    said = run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud", "--json")
-    assert (said.code, said.err) == (0, "imported\n")
-    assert json.loads(said.out)[-1]["key"] == "loud"
-    assert (
-        run("tools", "list", "--tool", f"{tmp_path}/loud.py:loud").out.lstrip().startswith("name")
-    )  # it is free again
 
 
 @pytest.mark.parametrize(
@@ -286,9 +231,7 @@ def test_what_a_tool_prints_does_not_stand_in_the_json(run: Run, tmp_path: Path)
         ),
     ],
 )
-def test_a_file_that_ends_the_program_is_a_mistake_and_a_call_that_does_fails(
-    run: Run, tmp_path: Path, source: str, code: int, says: str
-) -> None:
+def test_a_file_or_call_that_ends_the_program(run: Run, tmp_path: Path, source: str, code: int, says: str) -> None:
     file = tmp_path / "ends.py"
     file.write_text(f"{source}\n", encoding="utf-8")
     assert run("tools", "test", f"{file}:ends", "x") == Said(code, "", says.format(file=file))
@@ -311,38 +254,26 @@ ITEMS = [
 ]
 
 
-@pytest.fixture
-def items(tmp_path: Path) -> Path:
-    path = tmp_path / "items.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ITEMS), encoding="utf-8")
-    return path
-
-
-def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run, items: Path, tmp_path: Path) -> None:
+def test_evaluate_and_tables_as_json_and_in_print(prefect_server: None, run: Run, tmp_path: Path) -> None:
+    items = tmp_path / "items.jsonl"
+    items.write_text("".join(json.dumps(row) + "\n" for row in ITEMS), encoding="utf-8")
     asked = ["--path", items, "--data", tmp_path / "d", *"--tools calculator --k 1,0 --max-new-tokens 5".split()]
     asked = ["evaluate", "--task", "small-world", *asked]
     code, out, _ = run(*asked, "--json")
-    assert code == 0
     told = json.loads(out)
     assert [(a["arm"], a["k"], a["items"]) for a in told["arms"]] == [("base", 0, 2), ("base+tools", 1, 2)]
-    assert told["rejected"] == {"no_prompt": 1}
-    assert "NaN" not in out
+    assert (code, told["rejected"], "NaN" in out) == (0, {"no_prompt": 1}, False)
     code, out, _ = run(*asked)
     assert code == 0
-    assert "The small world items.jsonl: percent right of 2 items" in out
-    assert "base+tools, k=1" in out
-    assert "0 shards worked on, 3 found done" in out
-    assert "no_prompt 1" in out
+    for line in ("percent right of 2 items", "base+tools, k=1", "0 shards worked on, 3 found done", "no_prompt 1"):
+        assert line in out
     code, out, _ = run("tables", "--data", tmp_path / "d", "--json")
-    assert code == 0
-    assert [t["name"] for t in json.loads(out)][5:8] == ["Table 7", "§4.2", "Table 8"]
+    assert (code, [t["name"] for t in json.loads(out)][5:8]) == (0, ["Table 7", "§4.2", "Table 8"])
     code, out, _ = run("tables", "--data", tmp_path / "d")
-    assert code == 0
+    assert (code, "- / 29.4" in out) == (0, True)
     assert "toolformer evaluate --task svamp --path PATH --model embedded" in out
-    assert "- / 29.4" in out
     code, _, err = run("tables", "--data", tmp_path / "d", "--model", "another")
-    assert code == 1
-    assert "nothing has been evaluated for the base model 'another'" in err
+    assert (code, "nothing has been evaluated for the base model 'another'" in err) == (1, True)
 
 
 def arm(name: str, k: int, right: int) -> ArmFigures:

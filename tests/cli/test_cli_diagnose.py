@@ -74,13 +74,13 @@ def test_without_a_terminal_a_line_a_minute_says_how_far_it_is(capsys: pytest.Ca
     now = 0.0
     display = DiagnosisDisplay(False, lambda: now)
     now = 60.0
-    display.lines.poll()
+    display.poll()
     display("qa", 1, 8)
     now = 120.0
-    display.lines.poll()
+    display.poll()
     display("qa", 8, 8)
     now = 300.0
-    display.lines.poll()
+    display.poll()
     assert [line.rstrip() for line in capsys.readouterr().err.splitlines()] == [
         "loading the model; 60 s so far",
         "qa         1 of 8 texts sampled; 60 s so far",  # since it was first reported, at 60

@@ -72,7 +72,7 @@ def test_without_a_terminal_a_line_a_minute_says_how_far_it_is() -> None:
         display(progress(1, 10, 100))
         now = 60.0
         display(progress(30, 300, 400))
-        display.lines.poll()
+        display.poll()
         # 30 % in 60 s; the other 60 % take 120 s
         assert out.getvalue() == "300 passages indexed, 40% of the work; 2 min left\n"
 

@@ -101,27 +101,16 @@ def test_reconcile_check_finds_damage_and_says_what_rests_on_it(store: Store, ca
     assert (told["commits"], told["damaged"]) == (3, [])
 
 
-def test_pack_writes_one_file_and_says_what_is_in_it(
-    store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pack(store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_warehouse, "_MANY_ROWS", 1)  # so that a table of one row is announced
     out = tmp_path_factory.mktemp("analyst") / "c4.duckdb"
-    missing = run(store, "pack", str(out))
-    assert isinstance(missing.exception, UsageError)
-    assert str(missing.exception).endswith(f"warehouse.duckdb; run toolformer reconcile --data {store.root}")
     assert run(store, "reconcile").exit_code == 0
     said = run(store, "pack", str(out))
     assert (said.exit_code, said.stderr) == (0, "copying documents: 1 rows\ncopying dataset_examples: 1 rows\n")
-    lines = said.stdout.splitlines()
-    assert lines[0].split() == ["documents", "1", "rows"]
-    assert "costs" in lines[-2]
-    assert lines[-1].startswith(f"{out}, ")
     assert rows_of(out, "SELECT text FROM documents") == [{"text": "text c"}]
 
-    before = out.stat().st_ino
     refused = run(store, "pack", str(out))
     assert str(refused.exception) == f"{out} exists already; name another, or remove it first"
-    assert out.stat().st_ino == before
     other = out.with_name("other.duckdb")
     packed = json.loads(run(store, "pack", str(other), "--json").stdout)
     assert (packed["file"], packed["bytes"], packed["tables"]["documents"]) == (str(other), other.stat().st_size, 1)
@@ -135,7 +124,6 @@ def test_pack_writes_one_file_and_says_what_is_in_it(
     wrong = run(store, "pack", str(out.with_name("none.duckdb")), "--tables", "nosuch")
     assert isinstance(wrong.exception, UsageError)
     assert "there is no table nosuch" in str(wrong.exception)
-    assert "duckdb c4.duckdb" in CliRunner().invoke(app, ["pack", "--help"]).stdout
 
 
 def test_sql_prints_a_table_json_or_csv_and_refuses_to_write(store: Store) -> None:
@@ -154,9 +142,6 @@ def test_sql_prints_a_table_json_or_csv_and_refuses_to_write(store: Store) -> No
     many = run(store, "sql", "FROM range(101)")
     assert len(many.stdout.splitlines()) == 101  # the names and a hundred rows
     assert "--csv prints all" in many.stderr
-    with pytest.raises(UsageError, match="COPY is refused"):
-        CliRunner().invoke(
-            app, ["sql", "COPY shards TO 'x.csv'", "--data", store.root], catch_exceptions=False, standalone_mode=False
-        )
-    with pytest.raises(UsageError, match="not both"):
-        CliRunner().invoke(app, ["sql", "SELECT 1", "--csv", "--json", "--data", store.root], catch_exceptions=False)
+    for words, says in ((["COPY shards TO 'x.csv'"], "COPY is refused"), (["SELECT 1", "--csv", "--json"], "not both")):
+        refused = run(store, "sql", *words).exception
+        assert (type(refused), says in str(refused)) == (UsageError, True)

@@ -30,11 +30,9 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
         ("--model embeded", "'embeded'", "Did you mean 'embedded'?"),
         ("--columns text=txt", "unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"),
         ("--tau-f nonsense", "--tau-f", "'nonsense'", "calculator=0.5"),
-        ("--tau-f qa=nan", "--tau-f", "'qa=nan'"),
         ("--tau-f qa=1,calculater=1", "unknown tool 'calculater'", "Did you mean 'calculator'?"),
         ("--tau-s 3", "--tau-s", "less than 1"),
         ("--limit 0", "--limit", "greater than or equal to 1. Try 'toolformer build --help'."),
-        ("--limit many", "'--limit'", "integer. Try 'toolformer build --help'."),
         ("--dataset 'my data'", "--dataset", "'my data'", "letters, digits"),
         ("--runner ray", "--runner", "'ray'", "threads, dask"),
         ("--passages no-such.jsonl", "no-such.jsonl"),
@@ -42,42 +40,29 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
     ],
     "plan --data {data}": [
         ("--documents 1e9 --assume qa.kept_shar=1", "Did you mean 'qa.kept_share'?"),
-        ("--documents 1e9 --tools caclulator", "unknown tool 'caclulator'. Did you mean 'calculator'?"),
         ("--gpu h100 --gpu-price 1", "--gpu, --gpu-price: for a plan by numbers; say how many documents"),
-        ("", "--corpus names the texts to annotate; for the cost by numbers alone give --documents"),
+        ("", "--corpus names the texts; for the cost by numbers alone give --documents"),
     ],
-    "evaluate --data {data}": [
-        ("--task small-world --k ten", "--k: 'ten' is not a whole number; write e.g. 0,1,3,10"),
-        ("--task small-world --runner cluster", "--runner"),
-    ],
-    "ground --data {data}": [
-        ("--task small-world --gamma 2", "--gamma"),
-    ],
+    "evaluate --data {data}": [("--task small-world --k ten", "--k: 'ten' is not a whole number; write e.g. 0,1,3,10")],
+    "ground --data {data}": [("--task small-world --gamma 2", "--gamma")],
     "ground": [
         ("' '", "not blank"),
         ("q --mock qa --tools calculator", "not in the library: qa"),
-        ("q --gamma 2", "gamma"),
         ("q --patterns nope", "nope"),
-        ("q --tools calculater", "Did you mean"),
         ("q --date tomorrow", "tomorrow"),
     ],
     "diagnose --tools calculator": [
         ("--documents 1", "--documents"),
-        ("--tools abacus", "abacus"),
         ("--tau-f abacus=1", "abacus"),
         ("--tau-f calculator", "--tau-f"),
         ("--tau-s 2", "tau_s"),
         ("--prompts nowhere", "no prompt"),
         ("--gold nowhere", "nowhere"),
-        ("--model embeded", "Did you mean"),
         ("--model no/folder/here", "no folder"),
     ],
-    "generate x": WRITING,
-    "chat": WRITING,
+    **{"generate x": WRITING, "chat": WRITING},
     "serve --port 0": [
         ("--router-threshold 0.5", "--router-threshold has no effect without --router gear"),
-        ("--router-mock calculator", "--router-mock has no effect"),
-        ("--router-model embedded", "--router-model has no effect"),
         ("--router gear --router-mock abacus", "abacus"),
         ("--router gear --router-model embeded", "embeded"),
         ("--router gear --router-threshold nan", "--router-threshold"),
@@ -86,7 +71,6 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
         ("none.xml", "error: no file at none.xml; give a dump"),
         ("{passages} --format kilt", "line 1 is not of the format kilt"),
         ("{passages} --format parquet", "'parquet' is not one of 'dump', 'kilt', 'psgs', 'jsonl'"),
-        ("{passages} --limit 0", "Invalid value for '--limit'"),
     ],
 }
 
@@ -94,9 +78,7 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
 @pytest.mark.parametrize(
     ("words", "says"), [(f"{command} {words}", says) for command, of_it in MISTAKES.items() for words, *says in of_it]
 )
-def test_a_mistake_is_one_line_and_exit_2(
-    run: Run, few_documents: Path, tmp_path: Path, words: str, says: list[str]
-) -> None:
+def test_a_mistake_is_one_line(run: Run, few_documents: Path, tmp_path: Path, words: str, says: list[str]) -> None:
     passages, data = tmp_path / "p.jsonl", tmp_path / "data"
     passages.write_text('{"title": "a", "text": "b"}\n', encoding="utf-8")
     places = {"corpus": few_documents, "data": data, "passages": passages, "index": tmp_path / "index"}

@@ -50,9 +50,7 @@ def unfinished(as_built: Path) -> Path:
     return as_built
 
 
-def test_a_build_goes_on_in_a_folder_of_a_nasty_name(
-    run: Run, unfinished: Path, few_documents: Path, tmp_path: Path
-) -> None:
+def test_a_build_goes_on_under_a_nasty_name(run: Run, unfinished: Path, few_documents: Path, tmp_path: Path) -> None:
     data = tmp_path / "there" / NASTY
     shutil.copytree(unfinished, data)
     before = run("sql", "FROM kept_calls", "--data", data)
@@ -101,9 +99,7 @@ def test_the_current_folder_counts(run: Run, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_trainings_and_whole_builds_run_under_any_name(
-    run: Run, prefect_server: None, few_documents: Path, tmp_path: Path
-) -> None:
+def test_whole_builds_run_under_any_name(run: Run, prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
     for name in (NASTY, "a%20b", "[*]", "x" * 255):
         data = tmp_path / "there" / name
         use(run, data, few_documents, TRAIN)
@@ -112,9 +108,7 @@ def test_trainings_and_whole_builds_run_under_any_name(
 
 
 @pytest.mark.slow
-def test_two_hundred_names(
-    run: Run, unfinished: Path, few_documents: Path, empty_database: Path, tmp_path: Path
-) -> None:
+def test_many_names(run: Run, unfinished: Path, few_documents: Path, empty_database: Path, tmp_path: Path) -> None:
     """MLflow's tables and a finished training are copied: both take seconds to make. MLflow has no run of it yet."""
     plain = tmp_path / "plain"
     shutil.copytree(unfinished, plain)

@@ -39,9 +39,7 @@ FORMS: dict[str, type[BaseModel]] = {
 
 
 @pytest.mark.parametrize("command", FORMS)
-def test_what_the_defaults_of_the_options_fill_in_is_the_forms_default(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_defaults_of_options_fill_in_the_forms_defaults(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLFORMER_DATA", raising=False)
     form = FORMS[command]
     needed = {name: "given" for name, field in form.model_fields.items() if field.is_required()}
@@ -189,18 +187,13 @@ _BUILDS = st.builds(
     **dict.fromkeys(("limit", "top_k", "max_same_call", "gpus"), st.none() | _SOME),
     **dict.fromkeys(("max_examples", "mt_chunk_words", "ngram", "max_chars", "workers"), _SOME),
     **dict.fromkeys(("stop_when_full", "deduplicate", "mask_pii"), st.booleans()),
-    **{
-        name: st.sampled_from(values)
-        for name, values in {
-            "draw_form": ["free", "forced"],
-            "keep_repeats": [None, True, False],
-            "decontaminate_drops": ["documents", "calls"],
-            "prompts": [None, "/my prompts"],
-            "licence": ["", "CC BY 4.0"],
-            "ratings": ["all", "not-rejected", "accepted"],
-            "answers": ["new", "stored", "retry"],
-        }.items()
-    },
+    draw_form=st.sampled_from(["free", "forced"]),
+    keep_repeats=st.sampled_from([None, True, False]),
+    decontaminate_drops=st.sampled_from(["documents", "calls"]),
+    prompts=st.sampled_from([None, "/my prompts"]),
+    licence=st.sampled_from(["", "CC BY 4.0"]),
+    ratings=st.sampled_from(["all", "not-rejected", "accepted"]),
+    answers=st.sampled_from(["new", "stored", "retry"]),
 )
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from logging.handlers import BufferingHandler
 from pathlib import Path
 
 import pytest
@@ -106,12 +107,11 @@ def test_a_pipe_that_nobody_reads_is_no_answer_of_the_command(words: list[str]) 
 
 
 def test_what_processes_print_that_a_tool_starts_does_not_stand_in_the_json(tmp_path: Path) -> None:
-    (tmp_path / "loud.py").write_text(
-        "import subprocess\nsubprocess.run(['echo', 'child'])\ndef loud(text): return text\n"
-    )
+    loud = "import subprocess\nprint('imported', flush=True)\nsubprocess.run(['echo', 'child'])\ndef loud(text): ..."
+    (tmp_path / "loud.py").write_text(loud)
     command = [sys.executable, "-m", "cli.main", "tools", "list", "--tool", f"{tmp_path}/loud.py:loud", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "child\n")
+    assert (ended.returncode, ended.stderr) == (0, "imported\nchild\n")
     assert json.loads(ended.stdout)[-1]["key"] == "loud"
 
 
@@ -134,18 +134,9 @@ def test_a_closed_stream_changes_no_result(tmp_path: Path, closed: tuple[int, ..
 # What of a run's log the terminal shows, and what the server that the environment names gets.
 
 
-class Kept(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-
 def test_a_named_server_gets_a_runs_log_and_the_terminal_its_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.terminal.own_server_home", lambda: None)  # the environment names a server
-    terminal, server = Kept(), Kept()
+    terminal, server = BufferingHandler(9), BufferingHandler(9)
     runs, prefect = logging.getLogger("prefect.flow_runs"), logging.getLogger("prefect")
     before = runs.level, prefect.level, logging.getLogger("prefect.task_runs").level
     prefect.setLevel(logging.WARNING)
@@ -160,5 +151,5 @@ def test_a_named_server_gets_a_runs_log_and_the_terminal_its_warnings(monkeypatc
     finally:
         for name, level in zip(("flow_runs", "", "task_runs"), before, strict=True):
             logging.getLogger(f"prefect.{name}".rstrip(".")).setLevel(level)
-    assert server.texts == ["INFO", "WARNING", "ERROR"]
-    assert terminal.texts == ["WARNING", "ours"]
+    assert [one.getMessage() for one in server.buffer] == ["INFO", "WARNING", "ERROR"]
+    assert [one.getMessage() for one in terminal.buffer] == ["WARNING", "ours"]

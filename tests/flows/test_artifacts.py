@@ -13,10 +13,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter, FlowRunFilterId
 
-from flows.build_dataset.flow import BuildResult
 from flows.build_dataset.parameters import BuildParameters
 from flows.runtime.artifacts import ProgressArtifacts, run_name_from, short
 from tasks.shards.run_shard import ShardResult
+from tests.support.small_builds import Built
 from warehouse.commits import CommitKey, RowCounts
 
 RUN = UUID(int=7)
@@ -130,11 +130,8 @@ def test_the_log_is_told_of_quarters_and_once_a_minute(board: Any, caplog: pytes
 
 
 def test_names_are_short() -> None:
-    assert short("/data/models/gpt-j-6b/") == "gpt-j-6b"
-    assert short("s3://bucket/c4.jsonl") == "c4.jsonl"
-    assert short("embedded") == "embedded"
-    assert short("/") == "/"
-    assert short(["calculator", "qa"]) == "2"
+    names = ["/data/models/gpt-j-6b/", "s3://bucket/c4.jsonl", "embedded", "/", ["calculator", "qa"]]
+    assert [short(name) for name in names] == ["gpt-j-6b", "c4.jsonl", "embedded", "/", "2"]
 
 
 def test_a_runs_name_counts_a_users_tools(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +140,7 @@ def test_a_runs_name_counts_a_users_tools(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_name_from("{corpus}, {tools} tools")() == "c, 3 tools"
 
 
-def test_a_build_leaves_a_name_progress_of_every_stage_and_a_summary(
-    built: tuple[BuildResult, Path, list[str]], few_documents: Path
-) -> None:
+def test_what_a_build_leaves_in_prefect(built: Built, few_documents: Path) -> None:
     result, _, _ = built
     summaries = ArtifactFilter(key=ArtifactFilterKey(any_=["build-summary"]))
     with get_client(sync_client=True) as client:

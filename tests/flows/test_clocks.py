@@ -159,12 +159,7 @@ def test_the_last_mark_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     add_marks(store, "a", [(call, "reject")])
     add_marks(store, "b", [(call, "reject")])
     said = read_marks(store)[0]
-    assert [(one.user, one.verdict) for one in said] == [
-        ("a", "accept"),
-        ("b", "accept"),
-        ("a", "reject"),
-        ("b", "reject"),
-    ]
+    assert [one.user + " " + one.verdict for one in said] == ["a accept", "b accept", "a reject", "b reject"]
     assert standing(said) == {call: {"a": "reject", "b": "reject"}}
     assert before.calls == {call.digest}
     assert judging.mark_filter(store, "accepted", before.until) == before  # later marks stay out of it

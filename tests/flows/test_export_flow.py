@@ -62,9 +62,9 @@ def test_the_command_is_a_flow_run(run: Command, store: Store, tmp_path: Path, m
 def test_progress_is_sent_every_two_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[float, str]] = []
     now = [100.0]
-    monkeypatch.setattr("flows.runtime.artifacts.create_progress_artifact", lambda *_, **__: UUID(int=7))
+    monkeypatch.setattr("prefect.artifacts.create_progress_artifact", lambda *_, **__: UUID(int=7))
     monkeypatch.setattr(
-        "flows.runtime.artifacts.update_progress_artifact",
+        "prefect.artifacts.update_progress_artifact",
         lambda one, percent, description: sent.append((percent, description)),
     )
     progress = WorkProgress("work", clock=lambda: now[0])
@@ -79,7 +79,7 @@ def test_the_work_goes_on_where_prefect_does_not_answer(monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> None:
         raise ConnectError("nobody is there")
 
-    monkeypatch.setattr("flows.runtime.artifacts.create_progress_artifact", refuse)
+    monkeypatch.setattr("prefect.artifacts.create_progress_artifact", refuse)
     progress = WorkProgress("work")
     progress.show(50.0, "half")
     progress.show(100.0, "all of it")

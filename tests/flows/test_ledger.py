@@ -83,9 +83,7 @@ def test_what_has_finished_is_published_within_the_time_set(timed: Ledger, now: 
     assert documents(timed) == 2
 
 
-def test_a_snapshot_that_takes_long_is_refreshed_seldom(
-    timed: Ledger, now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_snapshot_is_refreshed_seldom(timed: Ledger, now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     took, published = [3.0], []
 
     def publish(*_: object, **__: object) -> None:
@@ -162,18 +160,14 @@ def test_a_snapshot_that_cannot_be_written_ends_no_run(
     assert documents(timed) == 2
 
 
-def test_why_a_run_failed_is_told_even_if_its_end_cannot_be_recorded(
-    tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_a_run_failed_is_told_all_the_same(tmp_path: Path, telling: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.runtime.ledger.publish", full)
     with pytest.raises(ValueError, match="the true reason"), open_run(Store(tmp_path), RUN):
         raise ValueError("the true reason")
     assert [run.state for run in Store(tmp_path).runs()] == ["failed"]
 
 
-def test_a_run_that_is_not_given_the_folder_says_who_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_has_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("TOOLFORMER_WAIT_S", "0.3")
     monkeypatch.setattr("flows.runtime.ledger.get_run_logger", lambda: logging.getLogger("run"))
     left = tmp_path / "catalog.duckdb.1-ab.tmp"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.render.progress import BuildDisplay, TrainingDisplay
-from flows.runtime.progress import Lines, Pulse, StageProgress, duration, passes_quarter
+from flows.runtime.progress import Pulse, StageProgress, duration
 from tasks.shards.run_shard import ActiveShard, ShardResult
 from warehouse.commits import CommitKey, RowCounts
 
@@ -50,18 +50,11 @@ def test_times_as_a_person_says_them() -> None:
     assert {seconds: duration(seconds) for seconds in said} == said
 
 
-def test_quarters() -> None:
-    # of 10: 2.5, 5, 7.5, 10
-    assert [n for n in range(1, 11) if passes_quarter(n - 1, n, 10)] == [3, 5, 8, 10]
-    assert [n for n in range(1, 4) if passes_quarter(n - 1, n, 3)] == [1, 2, 3]
-    assert not passes_quarter(0, 0, 0)
-
-
 def test_a_stage_tells_its_beginning_its_quarters_and_its_end(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
     world.running = [ActiveShard("sample", "qa", "00000", 1000.0), ActiveShard("sample", "mt", "00000", 1000.0)]
-    display.lines.poll()
-    display.lines.poll()
+    display.poll()
+    display.poll()
     assert lines(capsys) == ["sample     begun with qa 00000"]
     for finished in range(1, 9):
         world.now += 5.0
@@ -78,21 +71,19 @@ def test_a_stage_tells_its_beginning_its_quarters_and_its_end(world: World, caps
 def test_a_shard_that_takes_an_hour_is_told_of_once_a_minute(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
     world.running = [ActiveShard("sample", "qa", "00000", 1000.0)]
-    display.lines.poll()
+    display.poll()
     told = [lines(capsys)]
     for _ in range(3600):
         world.now += 1.0
         world.tokens += 50
-        display.lines.poll()
+        display.poll()
     told = lines(capsys)
     assert len(told) == 60
     assert told[0] == "at work: sample qa 00000 for 60 s, 3,000 tokens in 60 s"  # 60 * 50
     assert told[-1] == "at work: sample qa 00000 for 60 min, 3,000 tokens in 60 s"
 
 
-def test_a_line_a_minute_says_how_far_the_last_unfinished_stage_is(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_a_minute_tells_the_last_unfinished_stage(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     display = world.display()
     display("ingest", 1, 1, done("ingest", ""))
     display("sample", 1, 100, done("sample", seconds=20.0))
@@ -103,10 +94,10 @@ def test_a_line_a_minute_says_how_far_the_last_unfinished_stage_is(
     world.running = [ActiveShard("sample", "mt", "00003", 1030.0), ActiveShard("sample", "qa", "00004", 1031.0)]
     world.now += 59.0
     display("sample", 2, 100, done("sample", "mt"))  # no quarter, and no minute yet
-    display.lines.poll()
+    display.poll()
     assert lines(capsys) == []
     world.now += 1.0
-    display.lines.poll()
+    display.poll()
     # the stage began 20 s before its first shard finished: 2 in 80 s, 98 to go: 3920 s = 65 min
     assert lines(capsys) == [
         "sample     2 of 100 shards; 16 documents, 8 kept; 65 min left; 80 s so far; "
@@ -119,7 +110,7 @@ def test_where_other_processes_work_the_silence_is_told(world: World, capsys: py
     display("sample", 1, 2, done("sample", seconds=0.0))
     lines(capsys)
     world.now += 120.0
-    display.lines.poll()
+    display.poll()
     assert lines(capsys) == [
         "sample     1 of 2 shards; 8 documents, 4 kept; 2 min left; 2 min so far; no shard has finished for 2 min"
     ]
@@ -140,29 +131,27 @@ def test_nothing_is_said_after_the_end(world: World, capsys: pytest.CaptureFixtu
         thread = next(t for t in threading.enumerate() if t.name == "progress")
         assert thread.daemon  # it does not keep the process alive
     world.now += 3600.0
-    display.lines.poll()
+    display.poll()
     display("sample", 1, 1, done("sample"))
     thread.join(10.0)
     assert not thread.is_alive()
     assert lines(capsys) == []
 
 
-def test_its_own_thread_says_what_is_due(world: World) -> None:
-    said = threading.Event()
-    told = Lines(lambda line: said.set(), lambda due: ["a line"] if due else [], world.clock)
+def test_its_own_thread_says_what_is_due(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, display = threading.Event(), world.display()
+    monkeypatch.setattr(display, "_print", lambda line: said.set())
+    monkeypatch.setattr(display, "_due_lines", lambda due: ["a line"] if due else [])
     world.now += 60.0
-    told.start()
-    assert said.wait(30.0)
-    told.close()
+    with display:
+        assert said.wait(30.0)
 
 
-def test_closing_waits_for_nobody_who_was_interrupted() -> None:
-    def close(line: str) -> None:
-        told.close()  # as a signal's handler does in the middle of a line
-
-    told = Lines(close, lambda due: [])
-    told.say("a line")
-    told.say("none after it")
+def test_closing_waits_for_nobody_who_was_interrupted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    display = world.display()
+    monkeypatch.setattr(display, "_print", lambda line: display.close())  # as a signal's handler does in mid-line
+    display.say("a line")
+    display.say("none after it")
 
 
 def test_a_quiet_display_starts_no_thread(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +172,7 @@ def test_a_training_is_told_of_once_a_minute(world: World, capsys: pytest.Captur
     for _ in range(60):
         world.now += 1.0
         step(0, 120)
-        display.lines.poll()
+        display.poll()
     # the other one has said nothing for a minute
     assert lines(capsys) == [
         "cc         step    120 of 2,000  loss 2.500  3,000 tokens/s  1,200 s left",
@@ -193,10 +182,10 @@ def test_a_training_is_told_of_once_a_minute(world: World, capsys: pytest.Captur
     assert lines(capsys) == ["cc         step    500  dev perplexity 9.000"]
     display(0, {"event": "finished"})
     world.now += 59.0
-    display.lines.poll()
+    display.poll()
     assert lines(capsys) == []
     world.now += 1.0
-    display.lines.poll()
+    display.poll()
     assert lines(capsys) == ["toolformer starting; nothing new for 2 min"]
 
 

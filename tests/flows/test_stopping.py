@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -22,17 +23,8 @@ from prefect.settings import PREFECT_API_URL
 
 from benchmarks.chaos import run
 from cli.commands.finetune import _Stopping
+from flows.runtime import stopping
 from flows.runtime.running import ending_as_cancelled, stopping_if_cancelled
-from flows.runtime.stopping import (
-    STOPPED,
-    TERMINATED,
-    UNFINISHED,
-    Stopped,
-    exit_later,
-    handle_stop,
-    how_stopped,
-    restore_stop_handler,
-)
 from tests.support.servers_up import started, variables
 from tests.support.waiting import soon
 from toolformer_core.embedded import CORPUS
@@ -82,14 +74,14 @@ def _terminated(process: subprocess.Popen[bytes], said: Path) -> str:
     """Send SIGTERM; return what is printed from then on."""
     before = said.stat().st_size
     process.send_signal(signal.SIGTERM)
-    assert process.wait(_GONE_S) == TERMINATED
+    assert process.wait(_GONE_S) == stopping.TERMINATED
     return said.read_bytes()[before:].decode()
 
 
 def test_a_build_ends_while_its_model_computes(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
     words = ["build", "--corpus", str(few_documents), "--tools", "calculator"]
     with _computing(tmp_path, "tasks.stages.sample", "sample", *words) as (process, said):
-        assert _terminated(process, said) == f"{STOPPED}\n"
+        assert _terminated(process, said) == f"{stopping.STOPPED}\n"
     stages = {name.partition("/")[0] for name in Store(tmp_path / "data").names("commits")}
     assert stages == {"read", "ingest", "prefilter"}
 
@@ -99,12 +91,12 @@ def test_a_flow_leaves_sigterm_to_the_command_that_runs_it(prefect_server: None)
 
     @flow(name="told")
     def told() -> str:
-        restore_stop_handler()
+        stopping.restore_stop_handler()
         os.kill(os.getpid(), signal.SIGTERM)
         return "went on"
 
     before = signal.getsignal(signal.SIGTERM)
-    with handle_stop(lambda number, frame: came.append(number)):
+    with stopping.handle_stop(lambda number, frame: came.append(number)):
         assert told() == "went on"
     assert came == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
@@ -125,78 +117,69 @@ def test_a_run_that_is_ended_in_prefect_stops_its_command(prefect_server: None, 
                 client.delete_flow_run(runs[0])
             soon(lambda: came)
 
-    with handle_stop(lambda number, frame: came.append(how_stopped(number))):
+    with stopping.handle_stop(lambda number, frame: came.append(stopping.how_stopped(number))):
         if how == "deleted":
-            with pytest.raises(Stopped, match="the run was deleted in Prefect"), ending_as_cancelled():
+            with pytest.raises(stopping.Stopped, match="the run was deleted in Prefect"), ending_as_cancelled():
                 work()
         else:
             with ending_as_cancelled():
                 work()
             with get_client(sync_client=True) as client:
                 assert client.read_flow_run(runs[0]).state_type == StateType.CANCELLED
-    assert came == [(UNFINISHED, f"the run was {how} in Prefect; run the same command again to continue")]
-    assert how_stopped(signal.SIGINT) == (130, STOPPED)
+    assert came == [(stopping.UNFINISHED, f"the run was {how} in Prefect; run the same command again to continue")]
+    assert stopping.how_stopped(signal.SIGINT) == (130, stopping.STOPPED)
 
 
 def test_a_flow_that_no_command_runs_leaves_it_to_prefect(prefect_server: None) -> None:
     @flow(name="handled")
     def handled() -> Any:
         before = signal.getsignal(signal.SIGTERM)
-        restore_stop_handler()
+        stopping.restore_stop_handler()
         assert signal.getsignal(signal.SIGTERM) is before
         return getattr(before, "__module__", "")
 
     assert handled().startswith("prefect.")
 
 
-def test_a_command_without_a_handler_of_its_own_ends_in_one_line(
-    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_command_without_a_handler_ends_in_a_line(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def deliver(*_: object) -> None:
-        raise Stopped("stopped at step 3; run it again to go on")
+        raise stopping.Stopped("stopped at step 3; run it again to go on")
 
     monkeypatch.setattr("cli.commands.export.built_store", lambda data: data)
     monkeypatch.setattr("flows.export.delivery.deliver", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    assert run("export", tmp_path / "out") == (TERMINATED, "", f"{STOPPED}\n")
+    assert run("export", tmp_path / "out") == (stopping.TERMINATED, "", f"{stopping.STOPPED}\n")
     monkeypatch.setattr("flows.export.delivery.deliver", deliver)  # what something else has stopped is unfinished
     assert run("export", tmp_path / "out") == (75, "", "stopped at step 3; run it again to go on\n")
 
 
-def test_a_training_is_asked_to_stop_and_may_take_no_longer_than_whoever_terminates_waits(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Plan:
-        class spec:
-            folder = tmp_path
-
+def test_a_training_is_asked_to_stop_and_waited_for_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan: Any = SimpleNamespace(spec=SimpleNamespace(folder=tmp_path))
+    display: Any = SimpleNamespace(close=lambda: None)
     left: list[tuple[int, str]] = []
     later: list[Callable[[], None]] = []
     monkeypatch.setattr("cli.commands.finetune.exit_now", lambda code, line, close: left.append((code, line)))
     monkeypatch.setattr("cli.commands.finetune.exit_later", lambda seconds, leave: later.append(leave))
 
-    class Display:
-        def close(self) -> None: ...
-
-    stopping = _Stopping(Display(), [Plan()])  # type: ignore[arg-type,list-item]
-    with handle_stop(stopping.stop):
+    asked = _Stopping(display, [plan])
+    with stopping.handle_stop(asked.stop):
         os.kill(os.getpid(), signal.SIGTERM)
     assert (tmp_path / STOP_FILE).exists()
-    assert stopping.code == TERMINATED
+    assert asked.code == stopping.TERMINATED
     (tmp_path / STOP_FILE).unlink()  # as a launch does
     [leave] = later
     leave()
     assert (tmp_path / STOP_FILE).exists()  # whoever launched it meanwhile is asked as well
     [(code, line)] = left
-    assert (code, line.count("\n")) == (TERMINATED, 0)
+    assert (code, line.count("\n")) == (stopping.TERMINATED, 0)
     assert "run the same command again" in line
 
 
 def test_what_is_to_come_later_comes_unless_the_command_ended() -> None:
     came: list[str] = []
-    with handle_stop(lambda number, frame: None):
-        exit_later(0.01, lambda: came.append("first"))
+    with stopping.handle_stop(lambda number, frame: None):
+        stopping.exit_later(0.01, lambda: came.append("first"))
         soon(lambda: came)
-        exit_later(60, lambda: came.append("second"))
+        stopping.exit_later(60, lambda: came.append("second"))
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert came == ["first"]
 
@@ -213,7 +196,7 @@ def test_a_build_with_a_server_of_its_own_leaves_no_process(options: list[str], 
         soon(lambda: ready in {name.partition("/")[0] for name in Store(data).names("commits")})
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
-        assert _terminated(process, said).endswith(f"{STOPPED}\n")
+        assert _terminated(process, said).endswith(f"{stopping.STOPPED}\n")
         assert psutil.wait_procs(children, timeout=_GONE_S)[1] == []
 
 
@@ -225,7 +208,7 @@ def test_a_build_that_is_cancelled_in_prefect_ends(prefect_server: None, few_doc
         with get_client(sync_client=True) as client:
             [run] = [one for one in client.read_flow_runs(flow_run_filter=running) if "cancelled" in one.name]
             client.set_flow_run_state(run.id, State(type=StateType.CANCELLING), force=True)
-            assert process.wait(_GONE_S) == UNFINISHED
+            assert process.wait(_GONE_S) == stopping.UNFINISHED
             assert client.read_flow_run(run.id).state_type == StateType.CANCELLED
     assert said.read_text().endswith("the run was cancelled in Prefect; run the same command again to continue\n")
 
@@ -270,16 +253,12 @@ def test_everything_ends_while_a_build_computes(tmp_path: Path) -> None:
         pytest.param("dask", ["all", "flow", "worker"], "calls", marks=pytest.mark.slow),
     ],
 )
-def test_kills_change_nothing(
-    prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: str
-) -> None:
+def test_kills_do_no_harm(prefect_server: None, tmp_path: Path, runner: str, victims: list[str], clean: str) -> None:
     server = PREFECT_API_URL.value()
     options = {"kills": len(victims), "documents": 8, "seed": 1, "runner": runner, "victims": victims, "clean": clean}
     report = run(tmp_path, server=server, **options)
     assert report.kills == len(victims)
     assert (report.of_all, report.of_flow, report.of_worker) == tuple(map(victims.count, ("all", "flow", "worker")))
     assert report.examples > 0
-    assert report.identical
-    assert report.conserved
-    assert report.shards_counted_twice == 0
-    assert report.damaged == 0
+    assert (report.identical, report.conserved) == (True, True)
+    assert (report.shards_counted_twice, report.damaged) == (0, 0)

@@ -1,15 +1,12 @@
 """A client of the session's Prefect server with every flow deployed there, for the tests of this folder."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 
-from flows.build_dataset.flow import BuildResult
 from ops.deployments import DeploymentOptions, deploy
-
-Built = tuple[BuildResult, Path, list[str]]
+from tests.support.small_builds import Built
 
 
 @pytest.fixture(scope="module")

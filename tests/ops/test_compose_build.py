@@ -71,9 +71,7 @@ def kill_at_work(native: Native, data: Path, catalog: str) -> None:
     victim.process.wait()
 
 
-def test_services_by_their_own_commands_carry_a_build_though_a_dask_worker_is_killed(
-    prefect_server: None, few_documents: Path, tmp_path: Path
-) -> None:
+def test_a_build_survives_the_end_of_a_dask_worker(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
     undisturbed = run_build(small_build(few_documents, tmp_path / "alone", **ASKED), "threads")
     assert undisturbed.done == SHARDS
     postgres = with_trigrams()

@@ -3,15 +3,14 @@
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
-from cli import main as cli
 from ops import doctor
 from ops.doctor import CHECKS, DoctorOptions, Finding, run_checks
 from ops.ports import LOOPBACK
+from tests.support.commands import Run
 from toolformer_core.embedded import MODEL
 from warehouse.files.lock import FileLock
 
@@ -135,26 +134,16 @@ def test_what_a_profile_needs_must_be_there(tmp_path: Path, monkeypatch: pytest.
     assert the("training", DoctorOptions(str(tmp_path), profile="cpu")).level == "ok"
 
 
-def test_the_command_prints_each_finding_and_ends_with_1_if_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ends(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["toolformer", "doctor", "--data", str(tmp_path), *words])
-        monkeypatch.setattr(cli, "leave", lambda code: (_ for _ in ()).throw(SystemExit(code)))
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        return int(str(left.value.code))
-
+def test_the_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "CHECKS", {name: CHECKS[name] for name in ("python", "training")})
-    assert ends() == 0
-    assert capsys.readouterr().out.startswith("ok    python    Python 3.")
-    assert ends("--profile", "abacus") == 1
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[1:] == [
+    sound = run("doctor", "--data", tmp_path)
+    assert (sound.code, sound.out.startswith("ok    python    Python 3.")) == (0, True)
+    failed = run("doctor", "--data", tmp_path, "--profile", "abacus")
+    assert failed.code == 1
+    assert failed.out.splitlines()[1:] == [
         "fail  training  no profile abacus",
         "                -> give --profile a name (cpu, bf16, core, gpu, lora) or a JSON file",
-        "",
-        "1 failed, 0 to know of",
+        *("", "1 failed, 0 to know of"),
     ]
-    assert ends("--profile", "abacus", "--json") == 1
-    assert [one["level"] for one in json.loads(capsys.readouterr().out)] == ["ok", "fail"]
+    code, out, _ = run("doctor", "--data", tmp_path, "--profile", "abacus", "--json")
+    assert (code, [one["level"] for one in json.loads(out)]) == (1, ["ok", "fail"])

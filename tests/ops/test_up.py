@@ -161,9 +161,7 @@ def test_an_mlflow_that_is_killed_comes_up_again(up: Running) -> None:
     assert up.errors.read_text().count("the MLflow server ended (exit -9) and is restarted") == 1
 
 
-def test_what_arrives_is_built_and_a_run_that_goes_on_is_stopped_with_everything(
-    up: Running, documents: list[str]
-) -> None:
+def test_what_arrives_is_built_and_what_runs_is_stopped(up: Running, documents: list[str]) -> None:
     data = Path(up.told["warehouse"]).parent
     arrived = data.parent / "arriving" / "new.jsonl"
     arrived.write_text(documents[2], encoding="utf-8")
@@ -193,12 +191,9 @@ def test_a_taken_port_is_told_with_its_holder(tmp_path: Path) -> None:
     FileLock(tmp_path / "up" / "lock").close()  # the folder is free again
 
 
-def test_two_ports_must_differ(tmp_path: Path) -> None:
+def test_options_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--prefect-port and --mlflow-port are both 4200"):
         Up(str(tmp_path), prefect_port=4200, mlflow_port=4200)
-
-
-def test_a_folder_to_watch_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--watch: there is no folder"):
         Up(str(tmp_path), watch=str(tmp_path / "none"))
 
@@ -222,9 +217,7 @@ def test_what_an_earlier_one_left_behind_is_in_nobodys_way(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_killed_outright_it_leaves_nothing_and_the_next_says_what_became_of_its_runs(
-    documents: list[str], tmp_path: Path
-) -> None:
+def test_the_next_says_what_became_of_a_killed_ones_runs(documents: list[str], tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(documents), encoding="utf-8")
     data = tmp_path / "data"

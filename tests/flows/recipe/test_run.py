@@ -214,21 +214,14 @@ def test_mlflow_and_prefect_show_a_run_with_its_steps(whole: Whole) -> None:
 
 def problems(number: int) -> list[dict[str, str]]:
     """Return problems of one sum, with the sum marked in the solution."""
-    rows = []
-    for n in range(number):
-        a, b = 300 + 37 * n, 120 + 11 * n
-        question = f"A library has {a} books, and {b} of them are lent out. How many are on the shelf?"
-        answer = (
-            f"Of the {a} books, {b} are lent out and only <<{a}-{b}={a - b}>>{a - b} are on the shelf.\n#### {a - b}"
-        )
-        rows.append({"question": question, "answer": answer})
-    return rows
+    question = "A library has {a} books, and {b} of them are lent out. How many are on the shelf?"
+    answer = "Of the {a} books, {b} are lent out and only <<{a}-{b}={c}>>{c} are on the shelf.\n#### {c}"
+    figures = [{"a": 300 + 37 * n, "b": 120 + 11 * n, "c": 180 + 26 * n} for n in range(number)]
+    return [{"question": question.format(**one), "answer": answer.format(**one)} for one in figures]
 
 
 @pytest.mark.slow
-def test_the_study_runs(
-    prefect_server: None, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_study(prefect_server: None, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     study = Path("case-study")
     (study / "texts" / "math").mkdir(parents=True)
@@ -241,11 +234,8 @@ def test_the_study_runs(
     (study / "data" / "mlflow.db").write_bytes(empty_database.read_bytes())
 
     text = (SHIPPED / "smollm2-quick.yaml").read_text(encoding="utf-8")
-    for pattern, small in (
-        (r"case-study/smollm2", "embedded"),
-        (r"limit: [24]00", "limit: 10"),
-        (r"limit: 300", "limit: 1"),
-    ):
+    smaller = {r"case-study/smollm2": "embedded", r"limit: [24]00": "limit: 10", r"limit: 300": "limit: 1"}
+    for pattern, small in smaller.items():
         text, found = re.subn(pattern, small, text)
         assert found
     text = re.sub(r"(steps|evaluate_every): [24]0", r"\1: 2", text)
