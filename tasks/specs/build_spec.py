@@ -168,7 +168,8 @@ def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
     """
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:
-        pool = _pools[key] = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)
+        pool = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)
+        _pools[key] = pool  # the last one now
         for other in list(_pools)[:-_POOLS_AT_MOST]:
             if _pools[other].idle:
                 _pools.pop(other).close()

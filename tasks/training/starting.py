@@ -38,7 +38,7 @@ def _next_attempt(folder: Path) -> int:
     record = launch_record(folder)
     if is_unanswered(record) and not _has_ended(folder, record):
         return int(record["attempt"])
-    started = sum(event["event"] == "started" for event in read_events(folder)[0])
+    started = [event["event"] for event in read_events(folder)[0]].count("started")
     return max(int(record.get("attempt", 0)), started) + 1
 
 
