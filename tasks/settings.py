@@ -1,7 +1,6 @@
 """The one place that reads the program's environment variables; docs/operating.md lists them.
 
-Credentials stay in the environment. URLs are stored and shown without them; `public_*` moves credentials from a URL
-into the environment of this process and those it starts.
+URLs are stored and shown without credentials; `public_*` moves these into the environment.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The launcher for Kubernetes: an indexed Job, with one pod per node.
 
-The first pod writes its address into the job folder, where the others wait for it. When a pod must end, a hook writes
-the job's stop file and waits. As lines get lost when several machines append to one file on NFS, node 3, for example,
-writes to `log-3.txt`.
+The first pod writes its address into the job folder, where the others wait for it; a hook writes the stop file when a
+pod must end. As lines get lost when several machines append to one file on NFS, node 3 writes to `log-3.txt`.
 """
 
 import importlib
@@ -272,16 +271,11 @@ def _container_states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
-    if not pods:
-        return JobState.PENDING, "no pod yet"
     for pod in pods:
         if pod["status"].get("phase") == "Pending":
-            return JobState.PENDING, f"{pod['metadata']['name']}: {_pending_reason(pod)}"
-    return JobState.RUNNING, f"{len(pods)} pods" if len(pods) > 1 else str(pods[0]["metadata"]["name"])
-
-
-def _pending_reason(pod: dict[str, Any]) -> str:
-    conditions = pod["status"].get("conditions") or []
-    unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
-    reasons = [*_container_states(pod, "waiting"), *unscheduled]
-    return ": ".join(reasons[0][key] for key in ("reason", "message") if reasons[0].get(key)) if reasons else "Pending"
+            conditions = pod["status"].get("conditions") or []
+            unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+            reason = [*_container_states(pod, "waiting"), *unscheduled, {"reason": "Pending"}][0]
+            why = ": ".join(reason[key] for key in ("reason", "message") if reason.get(key))
+            return JobState.PENDING, f"{pod['metadata']['name']}: {why}"
+    return (JobState.RUNNING, f"pods: {len(pods)}") if pods else (JobState.PENDING, "no pod yet")

@@ -1,8 +1,7 @@
 """The launcher for Slurm: a batch script in the job folder, submitted with sbatch and followed with squeue and sacct.
 
-Each node runs one torchrun. When the time limit is near, Slurm sends the batch shell SIGTERM, and the script writes the
-job's stop file, so that the ranks have until the limit to save a checkpoint. Clusters without accounting work as well:
-the script records its exit code in the job folder.
+When the time limit is near, Slurm sends the script SIGTERM, and it writes the job's stop file. Clusters without
+accounting work as well: the script records its exit code in the job folder.
 """
 
 import shlex

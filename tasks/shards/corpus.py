@@ -1,8 +1,7 @@
-"""The files of a corpus: their digests, and the parts in which they are read.
+"""The files of a corpus: their digests, kept by path, size and time of change, and the parts in which they are read.
 
-A file's digest is kept by path, size and time of change: in the process, and by `keep_digests` in the data folder. The
-parts follow from the files alone: files that follow each other are read together up to the size of a block, a larger
-file of JSON lines by blocks; any other large file is one part.
+The parts follow from the files alone: files that follow each other are read together up to the size of a block, a
+larger file of JSON lines by blocks; any other large file is one part.
 """
 
 import hashlib

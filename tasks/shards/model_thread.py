@@ -1,7 +1,7 @@
 """The model of a process that runs shards, its only one: a single thread loads and uses it, for one shard at a time.
 
-On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. With more of these than cores,
-waiting threads sleep and wake at every operation instead of spinning, and small models take twice as long.
+On a CPU, every thread that computes gets a permanent team of OpenMP threads. With more of these than cores, small
+models take twice as long.
 """
 
 from __future__ import annotations
@@ -201,10 +201,7 @@ class _HeldScan(ScanWrapper[Scan]):
 
 @dataclass(slots=True, eq=False)
 class QueuedLM:
-    """A language model for one shard, which takes the model only while it is in use: during a scan, or one call.
-
-    Use it as a context manager, so that a scan interrupted by an error is closed as well.
-    """
+    """A language model for one shard, which takes the model only during a scan, or one call; a context manager."""
 
     lm: LanguageModel
     waited: OnWait | None = None

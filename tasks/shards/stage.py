@@ -1,7 +1,4 @@
-"""What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
-
-It names what its rows depend on, and has a plain function from those to a table and row counts.
-"""
+"""What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,8 +1,7 @@
 """A cache of tool responses, shared by runs and hosts: the rows of all commits of `execute` of one tool and config.
 
-It stores nothing itself, and holds 16 bytes of every distinct question: where its answer is. Responses, and failures
-that are the tool's own, are reused; of a tool that asks others (`ttl_s`) only responses are, while they last. Where
-nothing may be asked (`--answers stored`), all are used, transient failures too. A reused response keeps its age.
+It holds 16 bytes of every distinct question: where its answer is. Responses, and failures that are the tool's own, are
+reused; of a tool that asks others (`ttl_s`) only responses are, while they last. Where nothing may be asked, all are.
 """
 
 import datetime as dt

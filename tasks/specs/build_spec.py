@@ -89,10 +89,7 @@ _leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root o
 
 
 def leases_of(store: Store) -> Leases | None:
-    """Return who is at work on what in a store that several machines share, connected once a process; else None.
-
-    A CatalogError: the database cannot be reached.
-    """
+    """Return who is at work in a store that several machines share, connected once; else None; or a CatalogError."""
     url = shared_catalog()
     if url is None or isinstance(store.files, OverlayFiles):  # a dry run needs no lease
         return None

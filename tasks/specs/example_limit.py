@@ -1,7 +1,7 @@
 """The limits of examples, per tool and of equal calls: which documents exceed them, and which shards a tool needs.
 
 With `--stop-when-full` a tool is annotated on the shortest prefix of a seeded order of shards in which it has enough
-examples, or on all; the limit then drops what its last shard has too many. The prefixes follow from the data alone.
+examples; the limit then drops what its last shard has too many.
 """
 
 from array import array

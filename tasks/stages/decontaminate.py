@@ -1,7 +1,4 @@
-"""Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark.
-
-`ingest` drops them, or `assemble` the calls near the shared words (`--decontaminate-drops calls`).
-"""
+"""Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

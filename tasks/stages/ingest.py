@@ -1,8 +1,7 @@
 """Ingest: the corpus once, into shards of documents, with its rejected rows beside them.
 
-Each part of the corpus is read by itself (`READ`, with its own commit), several at the same time. `INGEST` puts them
-together, in order, by their ids alone; its commit lists their files, but for those that exceed the limit or hold a
-document that is dropped. The limit counts dropped documents as well, whatever parts the corpus is read in.
+Each part of the corpus is read by itself (`READ`), several at the same time. `INGEST` puts them together, in order; its
+commit lists their files. The limit counts dropped documents as well, whatever parts the corpus is read in.
 """
 
 import datetime as dt

@@ -1,7 +1,6 @@
 """The MLflow run of one training: turns the events of its rank 0 into curves, tags, checkpoints and the candidate.
 
-An event counts once even if it comes twice: of each kind only steps after the last known one are used, so the steps
-that a new attempt repeats after a failure get no second value.
+Of each kind of event only steps after the last known one count: one that comes twice, or is repeated, changes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Starts a training job once: records each launch, and finds a job that is already running.
-
-A finished job is not trained again; an unfinished one continues from its last checkpoint; a running one is left
-running.
-"""
+"""Starts a training job once: records each launch, and finds a job that is already running."""
 
 import json
 import logging

@@ -1,8 +1,4 @@
-"""The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on.
-
-The record lies beside `model/`, whose files make the model's digest. The documents are those of C* that the training
-held out.
-"""
+"""The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on."""
 
 import json
 from collections.abc import Mapping

@@ -52,7 +52,7 @@ def test_a_jobs_life(cluster, launcher, request_):
     cluster.set_pod("job-1-1-y", "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})
     assert launcher.state(handle) == ("pending", "job-1-1-y: ImagePullBackOff: no such image")
     cluster.set_pod("job-1-1-y", "Running", {"running": {"startedAt": NOW}})
-    assert launcher.state(handle) == ("running", "2 pods")
+    assert launcher.state(handle) == ("running", "pods: 2")
     cluster.set_condition("SuccessCriteriaMet")
     cluster.set_condition("Complete")
     assert KubernetesLauncher("", "", kubeconfig=launcher.kubeconfig).state(handle) == ("succeeded", "Complete")
@@ -81,7 +81,7 @@ def test_a_failure_without_a_failed_container(cluster, launcher, request_):
 def test_cancel_takes_pods_along(cluster, launcher, request_):
     handle = launcher.submit(request_)
     cluster.set_pod("job-1-0-x", "Running", {"running": {"startedAt": NOW}})
-    assert launcher.state(handle) == ("running", "job-1-0-x")
+    assert launcher.state(handle) == ("running", "pods: 1")
     launcher.cancel(handle)
     assert launcher.state(handle) == ("ending", "being deleted")  # a pod may still run
     cluster.collect()
