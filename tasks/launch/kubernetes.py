@@ -176,11 +176,7 @@ def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
-    """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
-
-    It returns None if there is no such object, or if there is one of the name of a new one; its errors are LaunchError
-    and LostError. A UsageError: the client is not installed, or no cluster is configured.
-    """
+    """Yield what calls a method of the client; it returns None if there is no such object, or no room for its name."""
     try:
         names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"
         client, config, errors = map(importlib.import_module, names)

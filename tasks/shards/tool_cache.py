@@ -60,10 +60,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Index:
-    """Locations of answers: a question's digest -> file and row.
-
-    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom.
-    """
+    """Locations of answers, a question's digest -> file and row; each piece is more than twice as long as the next."""
 
     pieces: list[_Piece] = field(default_factory=list)
 

@@ -159,10 +159,7 @@ _pools: dict[tuple[int, float], AnnotationPool] = {}  # by the tool's identity a
 
 
 def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
-    """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
-
-    A call may take `timeout_s`, unless the tool's limits say so. A ToolError: it cannot be pickled for its processes.
-    """
+    """Return what asks a tool, which all shards of a process share with its limits, or raise a ToolError."""
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:
         pool = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)

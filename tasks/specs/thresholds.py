@@ -1,4 +1,4 @@
-"""The thresholds by which C* is assembled: given ones, and ones for a promised rate, known once all calls are scored."""
+"""The thresholds by which C* is assembled: given ones, and ones for a promised rate, found when all is scored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -10,7 +10,6 @@ from tasks.shards.corpus import PartSpec
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, count_rows
 from tasks.specs.build_spec import BuildSpec
-from toolformer_core.evaluate.contamination import FoundItem
 from warehouse.schema import columns
 
 _COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text, start int, end int")
@@ -18,13 +17,6 @@ _COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text, star
 
 def reason_of(benchmark: str) -> str:
     return f"benchmark:{benchmark}"
-
-
-def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
-    found: dict[str, list[FoundItem]] = {}
-    for row in table.to_pylist():
-        found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))
-    return found
 
 
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:

@@ -18,7 +18,7 @@ from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, nonzero, pii_part, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages.decontaminate import DECONTAMINATE, benchmarks_digest, found_items, reason_of
+from tasks.stages.decontaminate import DECONTAMINATE, benchmarks_digest, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
 from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.annotate.duplicates import NAME, DigestSet
@@ -184,8 +184,11 @@ def _near_duplicates(spec: BuildSpec, parts: Iterable[dict[str, ShardResult]]) -
 
 
 def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str, list[FoundItem]]:
-    files = results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ()
-    return {doc_id: found for file in files for doc_id, found in found_items(store.read(file)).items()}
+    found: dict[str, list[FoundItem]] = {}
+    for file in results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ():
+        for row in store.read(file).to_pylist():
+            found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))
+    return found
 
 
 def _calls_only(spec: BuildSpec) -> bool:

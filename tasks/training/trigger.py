@@ -57,10 +57,7 @@ def read_trigger(path: Path) -> FittedTrigger:
 
 
 def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
-    """Return the documents of C* that a training held out, in the order of the dataset.
-
-    A UsageError: the store does not hold the dataset as the training read it; a CorruptDataError: it is damaged.
-    """
+    """Return the documents of C* that a training held out, in order; or a UsageError, CorruptDataError."""
     name, _, version = finished.dataset.rpartition("@")
     _, _, dev, dev_digest = finished.texts
     seed = read_job(finished.folder).recipe.seed
