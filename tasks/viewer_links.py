@@ -1,4 +1,4 @@
-"""Where the viewer ($TOOLFORMER_VIEWER) shows a version of C* or an evaluation; a wrong address costs only the links."""
+"""Where the viewer ($TOOLFORMER_VIEWER) shows a version of C* or an evaluation; a wrong address costs only links."""
 
 import logging
 from collections.abc import Sequence

@@ -50,7 +50,7 @@ def find_near_duplicates(
 ) -> dict[str, NearDuplicate]:
     """Return the documents that are dropped as near-duplicates, by id; 0.3 kB are held of each document, 0.6 of these.
 
-    Of each part, in order: ids, signatures, ids dropped for another reason; `limit`: distinct documents, dropped or not.
+    Of each part, in order: ids, signatures, ids dropped for another reason; `limit`: distinct documents, dropped or no.
     """
     seen = DigestSet()
     ids, bands, sketches = bytearray(), bytearray(), bytearray()

@@ -75,7 +75,7 @@ def test_who_lost_its_claim_takes_what_the_other_committed(postgres: str, tmp_pa
     store = Store(tmp_path)
 
     def other_does_it(leases: Leases) -> None:
-        assert not run_shard(Store(tmp_path), work("s0"), "other", one_document, leases).skipped
+        assert not run_shard(store, work("s0"), "other", one_document, leases).skipped
 
     with Leases(postgres, store, lease_s=LONG) as leases:
         done = run_shard(store, work("s0"), "late", taken_over(postgres, tmp_path, other_does_it), leases)

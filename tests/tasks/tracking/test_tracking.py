@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from tasks import settings
 from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project, store
-from tasks.tracking.figures import bars, histograms, matrix
+from tasks.tracking.figures import bars, matrix
 from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
@@ -191,15 +191,6 @@ def test_all_runs_of_a_data_folder_are_one_experiment(tmp_path: Path) -> None:
     assert project("s3://bucket/corpora/c4/?endpoint_override=10.0.0.5") == "c4"
     assert project("s3://bucket") == "bucket"
     assert project("/") == "toolformer"
-
-
-def test_histograms_stand_below_each_other_and_colour_what_is_kept() -> None:
-    bins = [("below +0.0", 4), ("+0.0 to +0.5", 2), ("+0.5 and more", 1)]
-    first, second = histograms("t", "nats", {"calculator": bins, "qa": bins}, {"calculator": 2}).axes
-    assert [patch.get_height() for patch in first.patches] == [4, 2, 1]
-    colours = [patch.get_facecolor() for patch in first.patches]
-    assert colours[0] == colours[1] != colours[2]
-    assert len({patch.get_facecolor() for patch in second.patches}) == 1  # without a threshold nothing is kept
 
 
 def test_everything_lies_in_the_data_folder_whatever_it_is_called(tmp_path, monkeypatch):

@@ -198,10 +198,10 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path, mon
     assert launcher.asked == ["cancel handle 1"]
 
 
-def test_attempts_are_named_apart_and_a_lost_answer_s_is_named_again(tmp_path: Path) -> None:
+def test_attempts_are_named_apart(tmp_path: Path) -> None:
     folder = tmp_path / "cstar-toolformer-0123456789abcdef"
     folder.mkdir()
-    assert launch_request(folder, 1).name == launch_request(folder, 2).name == "cstar-toolformer-0123456789abcdef-1"
+    assert launch_request(folder, 1).name == "cstar-toolformer-0123456789abcdef-1"
     launch(Told(RUNS), folder, 1)
     assert launch_request(folder, 1).name.endswith("-2")
     says(folder, STARTED, STARTED)
@@ -246,7 +246,9 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     launcher = Deaf(RUNS, ENDED)
     with pytest.raises(LostError):
         launch(launcher, tmp_path, 1)
-    says(tmp_path, STARTED)  # it runs all the same
+    assert not stop(launcher, tmp_path, lambda events: None)
+    assert (tmp_path / STOP_FILE).exists()  # a job of which nobody heard is told to stop all the same
+    says(tmp_path, STARTED)  # it runs
     with monkeypatch.context() as away:
         away.setattr(launcher, "submit", lambda request: LocalLauncher().run("nosuchcommand"))
         with pytest.raises(UsageError):  # which proves nothing about the launch before
@@ -257,14 +259,6 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     says(tmp_path, FINISHED)
     assert followed(launcher, tmp_path).finished
     assert launcher.asked == []
-
-
-def test_a_job_of_which_nobody_heard_is_told_to_stop_all_the_same(tmp_path: Path) -> None:
-    launcher = Deaf(RUNS)
-    with pytest.raises(LostError):
-        launch(launcher, tmp_path, 1)
-    assert not stop(launcher, tmp_path, lambda events: None)
-    assert (tmp_path / STOP_FILE).exists()
 
 
 def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(
@@ -287,12 +281,11 @@ def test_a_refused_launch_leaves_the_attempt_before_it_noted(tmp_path: Path) -> 
         def submit(self, request: LaunchRequest) -> str:
             raise LaunchError("no such partition")
 
-    for launcher in (Refuses(RUNS), Told(RUNS), Refuses((JobState.FAILED, ""))):
-        before = launch_request(tmp_path, 1).name
-        try:
-            launch(launcher, tmp_path, 1)
-        except LaunchError:
-            assert launch_request(tmp_path, 1).name == before
+    for first, number in ((RUNS, 1), ((JobState.FAILED, ""), 2)):
+        with pytest.raises(LaunchError):
+            launch(Refuses(first), tmp_path, 1)
+        assert launch_request(tmp_path, 1).name.endswith(f"-{number}")
+        launch(Told(RUNS), tmp_path, 1)
     assert json.loads((tmp_path / "launch.json").read_text())["handle"] == "handle 1"
 
 
