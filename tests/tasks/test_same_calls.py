@@ -60,10 +60,8 @@ def assembled(
         keys += [read.key, losses.key]
     rules = AssemblySpec("r1", store.root, AssembleConfig(**config), {"calculator": "Calculator"}, max_same_call=limit)
     rules = with_limits(rules, scores)
-    results = {
-        name: run_stage(ASSEMBLE, Inputs(rules, name, files={"ingest": files[name], "score": scores[name][0].files}))
-        for name in files
-    }
+    inputs_of = {name: {"ingest": files[name], "score": scores[name][0].files} for name in files}
+    results = {name: run_stage(ASSEMBLE, Inputs(rules, name, files=own)) for name, own in inputs_of.items()}
     store.write_run(make_run("r1", [*keys, *(result.key for result in results.values())]))
     rows = [row for result in results.values() for file in result.files for row in store.read(file).to_pylist()]
     dropped = Counter[str]()

@@ -42,14 +42,10 @@ class StandInCluster:
 
     def __enter__(self) -> StandInCluster:
         self._served = answered(self._reply)
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "here",
-            "clusters": [{"name": "here", "cluster": {"server": self._served.__enter__()}}],
-            "users": [{"name": "me", "user": {"token": "not-a-secret"}}],
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        }
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "here"}
+        config["clusters"] = [{"name": "here", "cluster": {"server": self._served.__enter__()}}]
+        config["users"] = [{"name": "me", "user": {"token": "not-a-secret"}}]
+        config["contexts"] = [{"name": "here", "context": {"cluster": "here", "user": "me"}}]
         self.kubeconfig.write_text(json.dumps(config))
         return self
 

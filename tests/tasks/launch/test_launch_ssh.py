@@ -73,14 +73,10 @@ def sshd(tmp_path_factory):
     try:
         soon(lambda: answers(port) or server.poll() is not None, 15)
         assert server.poll() is None, (folder / "log").read_text()
-        yield SshLauncher(
-            NODES,
-            ssh_args=f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
-            master_address="127.0.0.1",
-            accelerator="cpu",
-            environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE},
-            grace_s=5,
-        )
+        args = f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR"
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE}
+        own = {"master_address": "127.0.0.1", "accelerator": "cpu", "environment": environment, "grace_s": 5}
+        yield SshLauncher(NODES, ssh_args=args, **own)
     finally:
         server.terminate()
         server.wait(15)
