@@ -24,9 +24,8 @@ def work(shard: str) -> ShardSpec:
     return ShardSpec("ingest", "1", "", shard, {}, {"config": "c1", "inputs": shard})
 
 
-def one_document(write: ShardWriter) -> StageOutput:
-    write.write(stage_table("ingest", [a_document()]))
-    return StageOutput((RowCounts("rows", 1, 1),))
+def one_document(_: ShardWriter) -> StageOutput:
+    return StageOutput((RowCounts("rows", 1, 1),), stage_table("ingest", [a_document()]))
 
 
 def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> None:
@@ -62,11 +61,10 @@ def taken_over(postgres: str, data: Path, then: Callable[[Leases], None]) -> Cal
     """Work during which the lease ends and another host takes the lease."""
 
     def do(write: ShardWriter) -> StageOutput:
-        outcome = one_document(write)
         asked(postgres, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
         with Leases(postgres, Store(data), lease_s=LONG) as other:
             then(other)
-        return outcome
+        return one_document(write)
 
     return do
 

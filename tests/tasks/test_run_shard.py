@@ -86,7 +86,7 @@ def test_the_commit_says_what_was_done(tmp_path: Path) -> None:
     store = Store(tmp_path)
     done = run_shard(store, WORK, "r1", Job())
     [commit] = store.commits()
-    assert (commit.stage, commit.stage_version, commit.shard, commit.run_id) == ("ingest", "1", "s0", "r1")
+    assert (commit.stage_version, commit.key, commit.run_id) == ("1", WORK.key, "r1")
     assert commit.parts == {"code": "ingest/1", "config": "c1", "inputs": "i1"}
     assert commit.balances == (RowCounts("rows", 3, 2, failed={"no_text": 1}),)
     assert commit.counters == {"lm_tokens": 7, CPU_SECONDS: commit.counters[CPU_SECONDS]}  # no model worked

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wh_fixtures import CountingFiles
 
 from tasks.shards.arrow import stage_table
-from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
+from tasks.shards.run_shard import ShardResult, ShardSpec, StageOutput, run_shard
 from tasks.shards.tool_cache import OLDEST_ANSWER, Question, ToolCache, _Index
 from toolformer_core.records import Execution
 from warehouse.commits import RowCounts
@@ -29,13 +29,10 @@ def keep(
     store: Store, shard: str, executions: Sequence[Execution], answered: float = 100.0, **parts: str
 ) -> ShardResult:
     """Commit a shard of `execute` whose oldest answer was given at `answered`."""
-    named = {"config": "c1", "answers": "v1", **parts}
-
-    def do(write: ShardWriter) -> StageOutput:
-        write.write(stage_table("execute", executions))
-        return StageOutput((RowCounts("calls", len(executions), len(executions)),), counters={OLDEST_ANSWER: answered})
-
-    return run_shard(store, ShardSpec("execute", "1", "qa", shard, {}, {**named, "inputs": shard}), "r", do)
+    spec = ShardSpec("execute", "1", "qa", shard, {}, {"config": "c1", "answers": "v1", **parts, "inputs": shard})
+    counts = RowCounts("calls", len(executions), len(executions))
+    output = StageOutput((counts,), stage_table("execute", executions), {OLDEST_ANSWER: answered})
+    return run_shard(store, spec, "r", lambda _: output)
 
 
 def answers(store: Store, lifetime_s: float | None = None, now: float = 100.0, **parts: str) -> ToolCache:
