@@ -48,15 +48,14 @@ class KubernetesLauncher(BaseLauncher):
     """Starts the program in pods, one per node."""
 
     image: str = ""  # with this project and its extra `deepspeed` installed; required
-    # the PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
-    claim: str = ""
+    claim: str = ""  # PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
     mount_path: str = "/data"  # where the pods mount the claim
     local_root: str = ""  # path of the claim's root on this machine; default: `mount_path`
     namespace: str = "default"
     nodes: int = 1  # number of pods
-    # `nvidia.com/gpu` of a pod; -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: none,
-    # e.g. because `container` names another resource
-    gpus_per_node: int = -1
+    gpus_per_node: int = (
+        -1
+    )  # `nvidia.com/gpu`; -1: one a process, on `cpu` none; 0: none, e.g. `container` names others
     # Fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`, and of its container, e.g.
     # `{"resources": {"limits": {"cpu": "32"}}}`. They are merged over ours: objects by field, lists by the elements'
     # names. A pod that must end has 120 s for a checkpoint (`terminationGracePeriodSeconds`), the volume `shm` 8Gi.
