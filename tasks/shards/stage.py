@@ -100,9 +100,7 @@ class Stage(Generic[Spec]):
     config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = lambda _: {}  # what people read besides the settings
     # called with a result that this process has just committed
     committed: Callable[[Inputs[Spec], ShardResult], None] = lambda _, __: None
-    wanted: Callable[[Spec], bool] = lambda _: (
-        True
-    )  # whether a run has the stage at all; others do not read one it lacks
+    wanted: Callable[[Spec], bool] = lambda _: True  # whether a run has the stage at all; one it lacks is not read
     # whether a commit of the stage is to be followed by another one (see `tasks.shards.retry`); None: none ever is
     follow: Callable[[Inputs[Spec], Commit], bool] | None = None
 
