@@ -56,8 +56,7 @@ def benchmarks(tmp_path: Path) -> list[str]:
 def found(spec: BuildSpec) -> tuple[list[str], dict[tuple[str, int, str], str], dict[str, int]]:
     """Return the texts that are kept, why lines are not (file, line, reason), and the counts of documents dropped."""
     result, store = ingest(spec), spec.store()
-    commit = store.read_commit(result.key)
-    assert commit is not None
+    [commit] = (one for one in store.commits("ingest") if one.key == result.key)
     texts = [row["text"] for file in result.files for row in store.read(file).to_pylist()]
     rejects = [row for file in commit.files if file not in result.files for row in store.read(file).to_pylist()]
     return texts, {(r["source"], r["line"], r["reason"]): r["detail"] for r in rejects}, result.counts[0].dropped

@@ -71,8 +71,7 @@ def test_srun_is_told_the_cores_of_a_task(table, job, monkeypatch, directives, p
 
 def test_a_failure_is_told_by_every_source(table, job):
     (table / "hold").touch()
-    launcher = SlurmLauncher(gpus_per_node=0)
-    request = job("raise SystemExit('boom')")
+    launcher, request = SlurmLauncher(gpus_per_node=0), job("raise SystemExit('boom')")
     handle = launcher.submit(request)
     (table / "hold").unlink()
     assert wait_until_ended(launcher, handle) == ("failed", "FAILED (exit code 1:0)")
@@ -97,8 +96,7 @@ def test_before_the_time_limit_the_program_leaves_a_checkpoint(table, job):
 
 
 def test_cancel_waiting_and_running_jobs(table, job):
-    launcher = SlurmLauncher(gpus_per_node=0)
-    request = job(STOPS_WHEN_TOLD)
+    launcher, request = SlurmLauncher(gpus_per_node=0), job(STOPS_WHEN_TOLD)
     handle = launcher.submit(request)
     wait_for_file(request.folder / "ready")
     assert launcher.state(handle) == ("running", "RUNNING")
