@@ -48,9 +48,11 @@ SIGN: Stage[PartSpec] = Stage(
 def find_near_duplicates(
     parts: Iterable[tuple[Iterable[str], pa.Table, Collection[str]]], limit: int | None
 ) -> dict[str, NearDuplicate]:
-    """Return the documents that are dropped as near-duplicates, by id; 0.3 kB are held of each document, 0.6 of these.
+    """Return the documents that are dropped as near-duplicates, by id; memory is 0.3 kB a document, 0.6 kB of these.
 
-    Of each part, in order: ids, signatures, ids dropped for another reason; `limit`: distinct documents, dropped or no.
+    Args:
+        parts: in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason.
+        limit: distinct documents after which to stop, those dropped included; None: none.
     """
     seen = DigestSet()
     ids, bands, sketches = bytearray(), bytearray(), bytearray()
