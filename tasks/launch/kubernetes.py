@@ -53,9 +53,9 @@ class KubernetesLauncher(BaseLauncher):
     local_root: str = ""  # path of the claim's root on this machine; default: `mount_path`
     namespace: str = "default"
     nodes: int = 1  # number of pods
-    gpus_per_node: int = (
-        -1
-    )  # `nvidia.com/gpu`; -1: one a process, on `cpu` none; 0: none, e.g. `container` names others
+    # `nvidia.com/gpu` of a pod; -1: one for each process, for the accelerator `cpu` none; 0: none, as `container` may
+    # name another resource
+    gpus_per_node: int = -1
     # Fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`, and of its container, e.g.
     # `{"resources": {"limits": {"cpu": "32"}}}`. They are merged over ours: objects by field, lists by the elements'
     # names. A pod that must end has 120 s for a checkpoint (`terminationGracePeriodSeconds`), the volume `shm` 8Gi.

@@ -93,12 +93,8 @@ class TrainingRun(TrackedRun):
         where, step = event["checkpoint"], event["step"]
         model = self._models.get(where)
         if model is None:
-            tags = {
-                mlflow_tags.MLFLOW_MODEL_IS_EXTERNAL: "true",
-                mlflow_tags.MLFLOW_RUN_NOTE: self._note(),
-                "checkpoint": where,
-            }
-            tags["folder"] = self._located(event["model"])
+            tags = {"checkpoint": where, "folder": self._located(event["model"])}
+            tags |= {mlflow_tags.MLFLOW_MODEL_IS_EXTERNAL: "true", mlflow_tags.MLFLOW_RUN_NOTE: self._note()}
             params = self._params | {"step": str(step)}
             about: dict[str, Any] = {"source_run_id": self.run_id, "params": params, "tags": tags}
             model = self.client.create_logged_model(self.experiment_id, CHECKPOINT, model_type="finetune", **about)
