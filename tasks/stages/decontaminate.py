@@ -20,8 +20,8 @@ def reason_of(benchmark: str) -> str:
 
 
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
-    assert inputs.spec.decontamination is not None
-    finder = inputs.spec.decontamination.finder()
+    assert inputs.spec.build.decontamination is not None
+    finder = inputs.spec.build.decontamination.finder()
     rows, outcomes = [], []
     for document in inputs.records("read", arrow.documents_of):
         found = finder.stretches(document.text)
@@ -31,7 +31,7 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
     return StageOutput((counts,), pa.Table.from_pylist(rows, schema=_COLUMNS))
 
 
-def benchmarks_digest(spec: PartSpec | BuildSpec) -> Mapping[str, str]:
+def benchmarks_digest(spec: BuildSpec) -> Mapping[str, str]:
     return {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
 
 
@@ -42,6 +42,6 @@ DECONTAMINATE: Stage[PartSpec] = Stage(
     per="source",
     reads=("read",),
     run=_run,
-    digests=lambda inputs: benchmarks_digest(inputs.spec),
-    wanted=lambda spec: spec.decontamination is not None,
+    digests=lambda inputs: benchmarks_digest(inputs.spec.build),
+    wanted=lambda spec: spec.build.decontamination is not None,
 )

@@ -41,7 +41,7 @@ SIGN: Stage[PartSpec] = Stage(
     reads=("read",),
     run=_run,
     digests=lambda _: {"signature": NAME},
-    wanted=lambda spec: spec.deduplicate,
+    wanted=lambda spec: spec.build.deduplicate,
 )
 
 

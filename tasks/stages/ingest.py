@@ -41,7 +41,7 @@ ITEMS, FOUND = "items:", "found:"  # counters, with a benchmark's name: its item
 
 
 def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
-    spec, shard_documents = inputs.spec, inputs.spec.ingest.shard_documents
+    build, shard_documents = inputs.spec.build, inputs.spec.build.ingest.shard_documents
     kept = undated = 0
     batch: list[Document] = []
     failed: Counter[str] = Counter()
@@ -59,7 +59,7 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
             writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
             rejected.clear()
 
-    for row in read_part(Path(spec.corpus), spec.part, spec.ingest):
+    for row in read_part(Path(build.corpus), inputs.spec.part, build.ingest):
         if isinstance(row, Rejection):
             failed[row.reason] += 1
             rejected.append(row)
@@ -80,7 +80,7 @@ READ: Stage[PartSpec] = Stage(
     unit="rows",
     per="source",
     run=_read,
-    config=lambda inputs: inputs.spec.ingest,
+    config=lambda inputs: inputs.spec.build.ingest,
     digests=lambda inputs: {"inputs": inputs.spec.digest},
 )
 
