@@ -1,6 +1,6 @@
-"""What libraries find in the environment: no telemetry, quiet logs, memory and threads, and the server of Prefect.
+"""What libraries find in the environment; what the user has set stays as it is.
 
-`prepare_environment` is called before Prefect, MLflow and Arrow are imported; what the user has set stays as it is.
+`prepare_environment` is called before Prefect, MLflow and Arrow are imported.
 """
 
 import contextlib
@@ -61,8 +61,7 @@ def prepare_environment(data: str | None = None) -> None:
 def spin_count() -> int:
     """Return how often OpenMP's threads look for work before they sleep: for 0.1 ms, or 0.01 ms beside other work.
 
-    With 2,000 a small model takes up to 1.4 times as long where nothing else runs; with 20,000 twice as long beside a
-    busy process on two cores (`benchmarks/scale/spinning.py` at commit 17d35ba).
+    Where nothing else runs 2,000 takes up to 1.4 times as long, beside a busy process 20,000 twice as long.
     """
     return _SPINS_IF_BUSY if os.getloadavg()[0] > _BUSY else _SPINS
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import platform
 import uuid
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,10 +18,8 @@ def host() -> str:
 def versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in _RECORDED:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 

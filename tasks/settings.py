@@ -1,7 +1,6 @@
 """The one place that reads the program's environment variables; docs/operating.md lists them.
 
-Credentials stay in the environment. URLs are stored and shown without them; `public_*` moves credentials from a URL
-into the environment of this process and those it starts.
+URLs are stored and shown without credentials; `public_*` moves these into the environment.
 """
 
 import os
@@ -25,10 +24,7 @@ _HOST = r"[a-z0-9._-]+|\[[0-9a-f:.]+\]"  # a name, or an address
 
 
 def data_folder(given: str | None = None) -> str:
-    """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; without credentials.
-
-    A UsageError: see `checked_data`, or the password in a URL is for another file system than S3.
-    """
+    """Return the data folder: `given`, else $TOOLFORMER_DATA, else ./toolformer-data; or raise a UsageError."""
     return checked_data(_public_data(given or os.environ.get("TOOLFORMER_DATA") or "toolformer-data"))
 
 
@@ -189,10 +185,7 @@ def cache_folder() -> Path:
 
 
 def tracking_uri(data: str) -> str:
-    """Return where runs are tracked: $MLFLOW_TRACKING_URI, else an SQLite database in a local data folder.
-
-    A UsageError: the data folder is a URL, where no database can be, and MLFLOW_TRACKING_URI is not set.
-    """
+    """Return where runs are tracked: $MLFLOW_TRACKING_URI, else mlflow.db in a local data folder; or a UsageError."""
     if named := os.environ.get("MLFLOW_TRACKING_URI"):
         return _without_login(named)
     if "://" in data:

@@ -1,7 +1,4 @@
-"""Where the viewer shows a version of C*, or an evaluation: links for Prefect's and MLflow's pages.
-
-There are none unless $TOOLFORMER_VIEWER names the viewer's address. A wrong address costs the links, not the run.
-"""
+"""Where the viewer ($TOOLFORMER_VIEWER) shows a version of C* or an evaluation; a wrong address costs only links."""
 
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """What all launchers share: the protocol `Launcher`, its requests and job states, and running other programs.
 
-Output goes to `log.txt` in the job folder, an exit code to `exit`, a launcher's own files to `launch/`. To end a job
-gently the caller writes the stop file and waits; `cancel` ends it at once.
+To end a job gently the caller writes the stop file into its folder and waits; `cancel` ends it at once.
 """
 
 import json

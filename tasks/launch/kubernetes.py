@@ -1,8 +1,7 @@
 """The launcher for Kubernetes: an indexed Job, with one pod per node.
 
-The first pod writes its address into the job folder, where the others wait for it. When a pod must end, a hook writes
-the job's stop file and waits. As lines get lost when several machines append to one file on NFS, node 3, for example,
-writes to `log-3.txt`.
+The first pod writes its address into the job folder, where the others wait for it; a hook writes the stop file when a
+pod must end. As lines get lost when several machines append to one file on NFS, node 3 writes to `log-3.txt`.
 """
 
 import importlib
@@ -49,14 +48,13 @@ class KubernetesLauncher(BaseLauncher):
     """Starts the program in pods, one per node."""
 
     image: str = ""  # with this project and its extra `deepspeed` installed; required
-    # the PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
-    claim: str = ""
+    claim: str = ""  # PersistentVolumeClaim with the data folder, mounted here, too; ReadWriteMany for several nodes
     mount_path: str = "/data"  # where the pods mount the claim
     local_root: str = ""  # path of the claim's root on this machine; default: `mount_path`
     namespace: str = "default"
     nodes: int = 1  # number of pods
-    # `nvidia.com/gpu` of a pod; -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: none,
-    # e.g. because `container` names another resource
+    # `nvidia.com/gpu` of a pod; -1: one for each process, for the accelerator `cpu` none; 0: none, as `container` may
+    # name another resource
     gpus_per_node: int = -1
     # Fields of the pod's spec, in the API's form, e.g. `{"nodeSelector": {"gpu": "h100"}}`, and of its container, e.g.
     # `{"resources": {"limits": {"cpu": "32"}}}`. They are merged over ours: objects by field, lists by the elements'
@@ -177,11 +175,7 @@ def _merge(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
-    """Yield a function that calls a method of the official client and returns plain values, as the API sent them.
-
-    It returns None if there is no such object, or if there is one of the name of a new one; its errors are LaunchError
-    and LostError. A UsageError: the client is not installed, or no cluster is configured.
-    """
+    """Yield what calls a method of the client; it returns None if there is no such object, or no room for its name."""
     try:
         names = "kubernetes.client", "kubernetes.config", "urllib3.exceptions"
         client, config, errors = map(importlib.import_module, names)
@@ -272,16 +266,11 @@ def _container_states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _unfinished_state(pods: list[dict[str, Any]]) -> tuple[JobState, str]:
-    if not pods:
-        return JobState.PENDING, "no pod yet"
     for pod in pods:
         if pod["status"].get("phase") == "Pending":
-            return JobState.PENDING, f"{pod['metadata']['name']}: {_pending_reason(pod)}"
-    return JobState.RUNNING, f"{len(pods)} pods" if len(pods) > 1 else str(pods[0]["metadata"]["name"])
-
-
-def _pending_reason(pod: dict[str, Any]) -> str:
-    conditions = pod["status"].get("conditions") or []
-    unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
-    reasons = [*_container_states(pod, "waiting"), *unscheduled]
-    return ": ".join(reasons[0][key] for key in ("reason", "message") if reasons[0].get(key)) if reasons else "Pending"
+            conditions = pod["status"].get("conditions") or []
+            unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+            reason = [*_container_states(pod, "waiting"), *unscheduled, {"reason": "Pending"}][0]
+            why = ": ".join(reason[key] for key in ("reason", "message") if reason.get(key))
+            return JobState.PENDING, f"{pod['metadata']['name']}: {why}"
+    return (JobState.RUNNING, f"pods: {len(pods)}") if pods else (JobState.PENDING, "no pod yet")

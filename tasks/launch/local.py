@@ -1,7 +1,4 @@
-"""The launcher for this machine: plain python for one process, torchrun for several.
-
-Every launch uses free ports of its own, so jobs can run side by side. The program finds out how many GPUs there are.
-"""
+"""The launcher for this machine: plain python for one process, torchrun for several, on free ports of their own."""
 
 import os
 import shlex

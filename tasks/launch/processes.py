@@ -1,7 +1,6 @@
 """Processes of this machine that outlive the process which started them, and that a new process finds again.
 
-A command runs in a session of its own, under a shell script that records its exit code. All processes of a job carry
-its mark in their environment, by which they are recognised even if a process id has been given to another process.
+All processes of a job carry its mark in their environment, by which they are known even if a process id is used again.
 """
 
 import contextlib
@@ -37,11 +36,7 @@ def find(mark: str, variable: str = LAUNCH_VARIABLE) -> list[psutil.Process]:
 
 
 def _carriers(processes: Iterable[psutil.Process], mark: str, variable: str) -> list[psutil.Process]:
-    """Return the processes that live and carry a mark.
-
-    Amid an exec the kernel shows a program without environment, so it is read again, of all such processes in turn, as
-    some have none for good (PostgreSQL's servers). Kernel threads and zombies have neither program nor environment.
-    """
+    """Return the processes that live and carry a mark; amid an exec the kernel shows none, so they are read again."""
     found, unclear = [], list(processes)
     for _ in range(_EXEC_TRIES):
         without = []

@@ -1,8 +1,7 @@
 """The launcher for Slurm: a batch script in the job folder, submitted with sbatch and followed with squeue and sacct.
 
-Each node runs one torchrun. When the time limit is near, Slurm sends the batch shell SIGTERM, and the script writes the
-job's stop file, so that the ranks have until the limit to save a checkpoint. Clusters without accounting work as well:
-the script records its exit code in the job folder.
+When the time limit is near, Slurm sends the script SIGTERM, and it writes the job's stop file. Clusters without
+accounting work as well: the script records its exit code in the job folder.
 """
 
 import shlex
@@ -70,8 +69,7 @@ class SlurmLauncher(BaseLauncher):
     """Submits the program as a batch job. The nodes meet at a port that is derived from the job id, in 20000-28999."""
 
     nodes: int = 1
-    # -1: as many as there are processes on a node, none for the accelerator `cpu`; 0: requests none, e.g. because a
-    # directive such as `--gres=gpu:h100:8` does
+    # -1: one for each process, for the accelerator `cpu` none; 0: none, as a directive such as `--gres=gpu:8` does
     gpus_per_node: int = -1
     partition: str = ""  # default: the cluster's
     time_limit: str = ""  # as sbatch takes it, e.g. `24:00:00` or `2-00`; default: the partition's

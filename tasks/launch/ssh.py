@@ -1,7 +1,6 @@
-"""The launcher for a list of machines: torchrun on each of them, started over ssh.
+"""The launcher for a list of machines: torchrun on each of them, started over ssh by a script on this machine.
 
-A script on this machine holds an ssh to every node. If a node fails or no longer answers, or its ssh is ended, it ends
-the job on the others. The ranks carry the job's mark in their environment; only processes with that mark are ended.
+If a node fails or no longer answers, or its ssh is ended, the job is ended on the others: the processes with its mark.
 """
 
 import re
@@ -77,8 +76,7 @@ exit "$(cat launch/ending/code 2>/dev/null || echo "$code")"
 class SshLauncher(ProcessLauncher):
     """Starts the program on several machines that can be reached by ssh without a password.
 
-    The job folder and `LaunchRequest.python` must have the same path on this machine and on all nodes. The ranks meet
-    at a port in 20000-28999 that is derived from the folder's path.
+    The job folder and `LaunchRequest.python` must have the same path on all. The ranks meet at a port in 20000-28999.
     """
 
     hosts: tuple[str, ...] = ()  # e.g. `node1 slots=8`; without `slots` a node runs the request's number of processes

@@ -1,8 +1,7 @@
-"""The files of a corpus: their digests, and the parts in which they are read.
+"""The files of a corpus: their digests, kept by path, size and time of change, and the parts in which they are read.
 
-A file's digest is kept by path, size and time of change: in the process, and by `keep_digests` in the data folder. The
-parts follow from the files alone: files that follow each other are read together up to the size of a block, a larger
-file of JSON lines by blocks; any other large file is one part.
+The parts follow from the files alone: files that follow each other are read together up to the size of a block, a
+larger file of JSON lines by blocks; any other large file is one part.
 """
 
 import hashlib
@@ -16,13 +15,11 @@ from typing import TypeAlias
 import orjson
 
 from tasks.specs.build_spec import BuildSpec
-from tasks.specs.decontamination import Decontamination
 from toolformer_core.annotate.ingest import CorpusPart, corpus_files, source_of
 from toolformer_core.annotate.readers.files import is_divisible
 from toolformer_core.annotate.readers.lines import LineRange
-from toolformer_core.config import IngestConfig
 from toolformer_core.records import digest_of
-from warehouse.files.base import Files, put_local
+from warehouse.files.base import put_local
 from warehouse.store import Store
 
 DIGESTS = "corpus-digests.json"  # in the data folder: path -> size, time of change, digest, line feeds of each block
@@ -92,30 +89,27 @@ def _digest_block(block: tuple[Path, int]) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    run_id: str
-    data: str
-    corpus: str
+    build: BuildSpec
     part: CorpusPart
     digest: str  # of the part's files, of their names and of the range
-    ingest: IngestConfig
-    decontamination: Decontamination | None
-    overlay: Files | None
-    deduplicate: bool
+
+    @property
+    def run_id(self) -> str:
+        return self.build.run_id
 
     def store(self) -> Store:
-        return Store(self.data, files=self.overlay)
+        return self.build.store()
 
 
 def part_specs(spec: BuildSpec) -> list[PartSpec]:
     root = Path(spec.corpus)
     entries = _digested(corpus_files(root), spec.store())
-    options = (spec.ingest, spec.decontamination, spec.overlay, spec.deduplicate)
 
     def digest(part: CorpusPart) -> str:
         names = (text for file in part.files for text in (source_of(root, file), entries[file][2]))
         return digest_of("part", *names, *map(str, (part.lines.start, part.lines.end) if part.lines else ()))
 
-    return [PartSpec(spec.run_id, spec.data, spec.corpus, one, digest(one), *options) for one in _parts(entries)]
+    return [PartSpec(spec, part, digest(part)) for part in _parts(entries)]
 
 
 def _parts(entries: dict[Path, _Entry]) -> Iterator[CorpusPart]:

@@ -1,7 +1,4 @@
-"""CPU seconds of a shard, from which a run's cost is predicted: those of its own thread, and the model's spent for it.
-
-Threads that a library starts for itself, such as OpenMP's helpers or a tool's, are not counted.
-"""
+"""CPU seconds of a shard, but for threads of libraries: those of its own thread, and of the model's for its jobs."""
 
 import threading
 import time

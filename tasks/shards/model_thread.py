@@ -1,7 +1,7 @@
 """The model of a process that runs shards, its only one: a single thread loads and uses it, for one shard at a time.
 
-On a CPU, every thread that ever computes gets its own permanent team of OpenMP threads. With more of these than cores,
-waiting threads sleep and wake at every operation instead of spinning, and small models take twice as long.
+On a CPU, every thread that computes gets a permanent team of OpenMP threads. With more of these than cores, small
+models take twice as long.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _ModelThread:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self._finishing: deque[_Job[Any]] = deque()
         self._beginning: deque[_Job[Any]] = deque()
         self.holder: ModelLease | None = None  # who has the model
@@ -75,7 +75,7 @@ class _ModelThread:
         if threading.current_thread() is self._thread:
             job.run()
             return job.future.result()
-        with self._changed:
+        with self.changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="model", daemon=True)
                 self._thread.start()
@@ -83,11 +83,11 @@ class _ModelThread:
             if job.hold is not None and job.hold is self.holder:
                 queue = job.hold.jobs
             queue.append(job)
-            self._changed.notify()
+            self.changed.notify()
         try:
             return job.future.result()
         except BaseException:
-            with self._changed:
+            with self.changed:
                 if job in queue:  # the caller was interrupted
                     queue.remove(job)
             raise
@@ -97,17 +97,11 @@ class _ModelThread:
             if waited is not None:
                 waited(job.waited)
 
-    def release(self, hold: ModelLease) -> None:
-        with self._changed:
-            if self.holder is hold:
-                self.holder = None
-                self._changed.notify()
-
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self.changed:
                 while (job := self._next()) is None:
-                    self._changed.wait()
+                    self.changed.wait()
             job.run()
             del job
 
@@ -140,7 +134,10 @@ class ModelLease:
         return _THREAD.holder is self
 
     def release(self) -> None:
-        _THREAD.release(self)
+        with _THREAD.changed:
+            if self.held:
+                _THREAD.holder = None
+                _THREAD.changed.notify()
 
 
 def in_model_thread(work: Callable[[], Result], *, finishing: bool = False, waited: OnWait | None = None) -> Result:
@@ -201,10 +198,7 @@ class _HeldScan(ScanWrapper[Scan]):
 
 @dataclass(slots=True, eq=False)
 class QueuedLM:
-    """A language model for one shard, which takes the model only while it is in use: during a scan, or one call.
-
-    Use it as a context manager, so that a scan interrupted by an error is closed as well.
-    """
+    """A language model for one shard, which takes the model only during a scan, or one call; a context manager."""
 
     lm: LanguageModel
     waited: OnWait | None = None

@@ -1,6 +1,6 @@
 """`python -P -m tasks.shards.reading < the pickled parts`: a process that reads parts of a corpus ahead of `ingest`.
 
-In threads Python parses one row at a time. What it could not read `ingest` tries again, which then says why.
+What it could not read `ingest` tries again, which then says why.
 """
 
 import os

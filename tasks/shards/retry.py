@@ -1,7 +1,7 @@
 """A shard done once more, though nothing that it depends on has changed: transient failures of a tool, retried.
 
-Another commit follows the earlier one, whose fingerprint is the part `follows` of its own, so flows that retry at the
-same time compute one shard. Every build takes the last of such a chain; a run follows up only commits from before it.
+Another commit follows the earlier one, whose fingerprint is the part `follows` of its own. Every build takes the last
+of such a chain; a run follows up only commits from before it.
 """
 
 from __future__ import annotations

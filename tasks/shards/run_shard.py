@@ -1,7 +1,6 @@
 """Skip, take the lease, run, commit, notify: the one place where idempotence happens, for every stage.
 
-If the commit of a shard's fingerprint exists and its data is intact, nothing is done; otherwise the stage runs, its
-data is written, and the commit last: a kill leaves a finished shard or one to be done again.
+The commit comes last, after its data: a kill leaves a finished shard or one to be done again.
 """
 
 import datetime as dt

@@ -1,7 +1,4 @@
-"""What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow.
-
-It names what its rows depend on, and has a plain function from those to a table and row counts.
-"""
+"""What a stage is: a declaration from which fingerprint, tasks, plan, progress and lineage follow."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,29 +86,21 @@ class Stage(Generic[Spec]):
     """One step from corpus to C*, or of an evaluation."""
 
     name: str  # as it stands in commits, tables and task names
-    # raised when the stage's code changes what it writes for the same inputs; older commits are then stale
-    version: str
+    version: str  # raised when its code changes what it writes for the same inputs; older commits are then stale
     unit: str  # what the rows are that it reads and counts first, e.g. `documents`
     # what one commit covers: a whole `source` that it cuts into shards, a shard for one `tool`, or a `shard`
     per: Literal["source", "tool", "shard"]
     # from inputs to a table and row counts. A stage per source writes its tables by the writer instead.
     run: Callable[[Inputs[Spec], ShardWriter], StageOutput]
-    # `model` or `tool` if it asks one, else "". Only `model` takes the GPU of a Dask worker.
-    needs: Literal["model", "tool", ""] = ""
-    # the stages whose files it reads, in the order in which their digests enter the fingerprint
-    reads: tuple[str, ...] = ()
-    # of these, the ones of which a stage per tool reads the files of all tools, not of its own alone
-    across: tuple[str, ...] = ()
-    # the settings that enter the fingerprint, a dataclass; None: it has none
-    config: Callable[[Inputs[Spec]], Any] | None = None
-    # further named parts of the fingerprint: model, prompt, tool
-    digests: Callable[[Inputs[Spec]], Mapping[str, str]] = lambda _: {}
-    # what the commit's config holds besides the settings, for people to read; it is not part of the fingerprint
-    config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = lambda _: {}
+    needs: Literal["model", "tool", ""] = ""  # what it asks. Only `model` takes the GPU of a Dask worker.
+    reads: tuple[str, ...] = ()  # stages whose files it reads, in the order in which digests enter the fingerprint
+    across: tuple[str, ...] = ()  # of these, the ones of which a stage per tool reads the files of all tools
+    config: Callable[[Inputs[Spec]], Any] | None = None  # the settings that enter the fingerprint, a dataclass
+    digests: Callable[[Inputs[Spec]], Mapping[str, str]] = lambda _: {}  # further named parts: model, prompt, tool
+    config_notes: Callable[[Inputs[Spec]], Mapping[str, Any]] = lambda _: {}  # what people read besides the settings
     # called with a result that this process has just committed
     committed: Callable[[Inputs[Spec], ShardResult], None] = lambda _, __: None
-    # whether a run, by its spec, has the stage at all; one that it lacks is not read by others either
-    wanted: Callable[[Spec], bool] = lambda _: True
+    wanted: Callable[[Spec], bool] = lambda _: True  # whether a run has the stage at all; one it lacks is not read
     # whether a commit of the stage is to be followed by another one (see `tasks.shards.retry`); None: none ever is
     follow: Callable[[Inputs[Spec], Commit], bool] | None = None
 

@@ -1,8 +1,7 @@
 """A cache of tool responses, shared by runs and hosts: the rows of all commits of `execute` of one tool and config.
 
-It stores nothing itself, and holds 16 bytes of every distinct question: where its answer is. Responses, and failures
-that are the tool's own, are reused; of a tool that asks others (`ttl_s`) only responses are, while they last. Where
-nothing may be asked (`--answers stored`), all are used, transient failures too. A reused response keeps its age.
+It holds 16 bytes of every distinct question: where its answer is. Responses, and failures that are the tool's own, are
+reused; of a tool that asks others (`ttl_s`) only responses are, while they last. Where nothing may be asked, all are.
 """
 
 import datetime as dt
@@ -61,10 +60,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Index:
-    """Locations of answers: a question's digest -> file and row.
-
-    Each piece is more than twice as long as the next one, so there are few, and an answer is copied seldom.
-    """
+    """Locations of answers, a question's digest -> file and row; each piece is more than twice as long as the next."""
 
     pieces: list[_Piece] = field(default_factory=list)
 

@@ -89,10 +89,7 @@ _leases: dict[tuple[str, str], Leases] = {}  # by URL of the database and root o
 
 
 def leases_of(store: Store) -> Leases | None:
-    """Return who is at work on what in a store that several machines share, connected once a process; else None.
-
-    A CatalogError: the database cannot be reached.
-    """
+    """Return who is at work in a store that several machines share, connected once; else None; or a CatalogError."""
     url = shared_catalog()
     if url is None or isinstance(store.files, OverlayFiles):  # a dry run needs no lease
         return None
@@ -162,13 +159,11 @@ _pools: dict[tuple[int, float], AnnotationPool] = {}  # by the tool's identity a
 
 
 def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
-    """Return what asks a tool, shared by all shards of a process, so that the tool's limits hold for them together.
-
-    A call may take `timeout_s`, unless the tool's limits say so. A ToolError: it cannot be pickled for its processes.
-    """
+    """Return what asks a tool, which all shards of a process share with its limits, or raise a ToolError."""
     key = id(tool), timeout_s  # a pool holds its tool, so that the identity stays the tool's
     with _LOADING:
-        pool = _pools[key] = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)
+        pool = _pools.pop(key, None) or AnnotationPool(tool, timeout_s=timeout_s)
+        _pools[key] = pool  # the last one now
         for other in list(_pools)[:-_POOLS_AT_MOST]:
             if _pools[other].idle:
                 _pools.pop(other).close()

@@ -1,7 +1,7 @@
 """The benchmarks that a corpus must not hold: which files were named, and what finds their items.
 
-A name is `svamp=PATH` (items of a task), `SVAMP.json` (the same), `small-world` (a task's own items), or any other text
-file, of which each line is an item. Workers are given names and a digest of the items, and read the files themselves.
+A name is `svamp=PATH` (items of a task), `SVAMP.json` (the same), `small-world` (a task's own items), or any other
+text file, of which each line is an item.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """The limits of examples, per tool and of equal calls: which documents exceed them, and which shards a tool needs.
 
 With `--stop-when-full` a tool is annotated on the shortest prefix of a seeded order of shards in which it has enough
-examples, or on all; the limit then drops what its last shard has too many. The prefixes follow from the data alone.
+examples; the limit then drops what its last shard has too many.
 """
 
 from array import array
@@ -57,10 +57,7 @@ _Results = Mapping[str, Sequence[ShardResult]]  # by shard
 
 
 def with_limits(assembly: AssemblySpec, scored: _Results, sampled: _Results | None = None) -> AssemblySpec:
-    """Return the rules with the last ranks that stay, of equal calls and of tools that have too many examples.
-
-    `scored` are the losses of every tool and depth, by shard; `sampled` the draws, needed where positions are left out.
-    """
+    """Return the rules with the last ranks that stay; `sampled` (draws) is needed where positions are left out."""
     if assembly.max_same_call is not None:
         kept = _kept_calls(assembly, scored, sampled)
         assembly = replace(assembly, last_same=_last_same(kept, assembly.max_same_call, assembly.config.seed))

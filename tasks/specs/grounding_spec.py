@@ -131,7 +131,7 @@ class AnswerRun(_OfGrounding):
         return f"{self.grounding.benchmark.task}-{self.method}-{digest_of('answers', *parts)[:12]}"
 
     def parts(self) -> dict[str, str]:
-        settings = {"gear": [asdict(self.weights)], "few-shot": [[list(pair) for pair in self.examples]]}
+        settings: dict[str, list[Any]] = {"gear": [asdict(self.weights)], "few-shot": [list(map(list, self.examples))]}
         return self.parts_of(self.large, settings.get(self.method, []))
 
 

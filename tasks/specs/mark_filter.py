@@ -23,10 +23,7 @@ class MarkFilter:
         return MARK_REASONS[self.keep == "accepted"]
 
     def reasons(self, calls: Iterable[ScoredCall]) -> list[str]:
-        """Return for each call why it is left out, or "".
-
-        A chain is left out if any of its calls is rejected, or not all of them are accepted.
-        """
+        """Return for each call why it is left out, or "": one of its calls is rejected, or not all are accepted."""
         accepting = self.keep == "accepted"
         taken = (all((one in self.calls) is accepting for one in digests_of(call)) for call in calls)
         return ["" if own else self.reason for own in taken]

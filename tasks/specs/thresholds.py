@@ -1,7 +1,4 @@
-"""The thresholds by which a build assembles C*: given ones, and ones for a promised rate of false discoveries.
-
-The latter are known when all calls are scored, from the stored gains of calls and their decoys.
-"""
+"""The thresholds by which C* is assembled: given ones, and ones for a promised rate, found when all is scored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,8 +49,7 @@ def find_thresholds(
 ) -> list[FoundThreshold]:
     """Return the thresholds of tools for promised rates, in (0, 1).
 
-    By tool, in nats: its `own` threshold, where it is not the paper's, and the gain below which its calls were not
-    scored to the end (`floors`; default 0).
+    By tool, in nats: its `own` threshold, if not the paper's, and the gain that its calls were scored for (`floors`).
     """
     numbers = ((tool, gains[tool], rate, tau_f_for(tool, own), floors.get(tool, 0.0)) for tool, rate in rates.items())
     return list(starmap(find_threshold, numbers))

@@ -1,7 +1,4 @@
-"""Answer: what the large LM answers to the queries of a shard, by one call each, with the tools that one method chose.
-
-The answer is the tool's response; where no tool was chosen it is the LM's own.
-"""
+"""Answer: what the large LM answers to the queries of a shard, by a call each, with the tools that one method chose."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

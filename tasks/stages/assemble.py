@@ -1,7 +1,6 @@
 """Assemble: makes C*, the texts with their kept calls, from stored scores, with a build's thresholds or others.
 
-Where a limit holds, every shard finds out by itself which of its documents are beyond it, from the last rank that
-stays. Its fingerprint names these documents, so the calls are judged before the shard is looked up.
+Where a limit holds, a shard's fingerprint names its documents beyond it, so calls are judged before it is looked up.
 """
 
 import threading

@@ -89,11 +89,5 @@ def _config_notes(inputs: Inputs[Benchmark]) -> Mapping[str, Any]:
 
 
 BENCHMARK: Stage[Benchmark] = Stage(
-    name="benchmark",
-    version="2",
-    unit="rows",
-    per="source",
-    run=_run,
-    digests=_digests,
-    config_notes=_config_notes,
+    name="benchmark", version="2", unit="rows", per="source", run=_run, digests=_digests, config_notes=_config_notes
 )

@@ -1,7 +1,4 @@
-"""Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark.
-
-`ingest` drops them, or `assemble` the calls near the shared words (`--decontaminate-drops calls`).
-"""
+"""Decontaminate: which documents of a part of the corpus share words in a row with an item of a benchmark."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,7 +10,6 @@ from tasks.shards.corpus import PartSpec
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, count_rows
 from tasks.specs.build_spec import BuildSpec
-from toolformer_core.evaluate.contamination import FoundItem
 from warehouse.schema import columns
 
 _COLUMNS = columns("doc_id text, benchmark text, item_id text, shared text, start int, end int")
@@ -23,16 +19,9 @@ def reason_of(benchmark: str) -> str:
     return f"benchmark:{benchmark}"
 
 
-def found_items(table: pa.Table) -> dict[str, list[FoundItem]]:
-    found: dict[str, list[FoundItem]] = {}
-    for row in table.to_pylist():
-        found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))
-    return found
-
-
 def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
-    assert inputs.spec.decontamination is not None
-    finder = inputs.spec.decontamination.finder()
+    assert inputs.spec.build.decontamination is not None
+    finder = inputs.spec.build.decontamination.finder()
     rows, outcomes = [], []
     for document in inputs.records("read", arrow.documents_of):
         found = finder.stretches(document.text)
@@ -42,7 +31,7 @@ def _run(inputs: Inputs[PartSpec], _: ShardWriter) -> StageOutput:
     return StageOutput((counts,), pa.Table.from_pylist(rows, schema=_COLUMNS))
 
 
-def benchmarks_digest(spec: PartSpec | BuildSpec) -> Mapping[str, str]:
+def benchmarks_digest(spec: BuildSpec) -> Mapping[str, str]:
     return {} if spec.decontamination is None else {"benchmarks": spec.decontamination.digest}
 
 
@@ -53,6 +42,6 @@ DECONTAMINATE: Stage[PartSpec] = Stage(
     per="source",
     reads=("read",),
     run=_run,
-    digests=lambda inputs: benchmarks_digest(inputs.spec),
-    wanted=lambda spec: spec.decontamination is not None,
+    digests=lambda inputs: benchmarks_digest(inputs.spec.build),
+    wanted=lambda spec: spec.build.decontamination is not None,
 )

@@ -41,19 +41,18 @@ SIGN: Stage[PartSpec] = Stage(
     reads=("read",),
     run=_run,
     digests=lambda _: {"signature": NAME},
-    wanted=lambda spec: spec.deduplicate,
+    wanted=lambda spec: spec.build.deduplicate,
 )
 
 
 def find_near_duplicates(
     parts: Iterable[tuple[Iterable[str], pa.Table, Collection[str]]], limit: int | None
 ) -> dict[str, NearDuplicate]:
-    """Return the documents that are dropped as near-duplicates, by id.
+    """Return the documents that are dropped as near-duplicates, by id; memory is 0.3 kB a document, 0.6 kB of these.
 
-    Memory is 0.3 kB for each document, 0.6 kB for each near-duplicate, and the signatures of one part.
-
-    `parts`, in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason;
-    `limit`: distinct documents after which to stop, those dropped included.
+    Args:
+        parts: in the order of the corpus: ids of documents, their signatures, and the ids dropped for another reason.
+        limit: distinct documents after which to stop, those dropped included; None: none.
     """
     seen = DigestSet()
     ids, bands, sketches = bytearray(), bytearray(), bytearray()

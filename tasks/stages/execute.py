@@ -1,8 +1,4 @@
-"""Execute: the tool on every distinct call of a shard whose response is not known from earlier, at each depth.
-
-A commit with transient failures can be followed by another one that asks these again (`tasks.shards.retry`), and what
-the earlier one knows is not asked again, however old it is.
-"""
+"""Execute, at each depth: the tool on every distinct call of a shard whose response is not known from earlier."""
 
 import time
 from functools import partial

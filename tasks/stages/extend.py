@@ -1,7 +1,6 @@
 """Extend: further calls, drawn by the model after calls that were executed, for chains (`annotate.chains`).
 
-Those calls of depth n - 1 that leave most to gain are the starts of their document at depth n, whichever tool is to
-follow, even one whose prefilter dropped the document, unless it lacks the date that the tool would read.
+Any tool follows, even one whose prefilter dropped the document, unless it lacks the date that the tool would read.
 """
 
 from collections.abc import Mapping

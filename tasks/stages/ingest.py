@@ -1,8 +1,7 @@
 """Ingest: the corpus once, into shards of documents, with its rejected rows beside them.
 
-Each part of the corpus is read by itself (`READ`, with its own commit), several at the same time. `INGEST` puts them
-together, in order, by their ids alone; its commit lists their files, but for those that exceed the limit or hold a
-document that is dropped. The limit counts dropped documents as well, whatever parts the corpus is read in.
+Each part of the corpus is read by itself (`READ`), several at the same time. `INGEST` puts them together, in order; its
+commit lists their files. The limit counts dropped documents as well, whatever parts the corpus is read in.
 """
 
 import datetime as dt
@@ -19,7 +18,7 @@ from tasks.shards.corpus import PartSpec, part_specs
 from tasks.shards.run_shard import ShardResult, ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, nonzero, pii_part, run_stage, shard_name
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages.decontaminate import DECONTAMINATE, benchmarks_digest, found_items, reason_of
+from tasks.stages.decontaminate import DECONTAMINATE, benchmarks_digest, reason_of
 from tasks.stages.deduplicate import SIGN, NearDuplicate, find_near_duplicates
 from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.annotate.duplicates import NAME, DigestSet
@@ -42,7 +41,7 @@ ITEMS, FOUND = "items:", "found:"  # counters, with a benchmark's name: its item
 
 
 def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
-    spec, shard_documents = inputs.spec, inputs.spec.ingest.shard_documents
+    build, shard_documents = inputs.spec.build, inputs.spec.build.ingest.shard_documents
     kept = undated = 0
     batch: list[Document] = []
     failed: Counter[str] = Counter()
@@ -60,7 +59,7 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
             writer.write_rejects(arrow.rejects_table(rejected), stage="ingest")
             rejected.clear()
 
-    for row in read_part(Path(spec.corpus), spec.part, spec.ingest):
+    for row in read_part(Path(build.corpus), inputs.spec.part, build.ingest):
         if isinstance(row, Rejection):
             failed[row.reason] += 1
             rejected.append(row)
@@ -81,7 +80,7 @@ READ: Stage[PartSpec] = Stage(
     unit="rows",
     per="source",
     run=_read,
-    config=lambda inputs: inputs.spec.ingest,
+    config=lambda inputs: inputs.spec.build.ingest,
     digests=lambda inputs: {"inputs": inputs.spec.digest},
 )
 
@@ -185,8 +184,11 @@ def _near_duplicates(spec: BuildSpec, parts: Iterable[dict[str, ShardResult]]) -
 
 
 def _contaminated(store: Store, results: Mapping[str, ShardResult]) -> dict[str, list[FoundItem]]:
-    files = results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ()
-    return {doc_id: found for file in files for doc_id, found in found_items(store.read(file)).items()}
+    found: dict[str, list[FoundItem]] = {}
+    for file in results[DECONTAMINATE.name].files if DECONTAMINATE.name in results else ():
+        for row in store.read(file).to_pylist():
+            found.setdefault(row.pop("doc_id"), []).append(FoundItem(**row))
+    return found
 
 
 def _calls_only(spec: BuildSpec) -> bool:

@@ -1,7 +1,6 @@
 """MLflow: what a run was made of, how it went, and which checkpoint is best. The one place that imports mlflow.
 
-Only `MlflowClient` is used, with the run's id in every call, so runs in several threads do not mix. Call
-`prepare_environment` before this module is imported. `figures` is imported only to draw, as matplotlib takes long.
+Call `prepare_environment` before this module is imported. `figures` is imported only to draw, as matplotlib takes long.
 Methods raise `TrackingError` if MLflow could not be reached; the same can be sent again.
 """
 

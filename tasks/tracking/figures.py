@@ -24,10 +24,7 @@ def _figure(width: float, height: float) -> Figure:
 def curves(
     title: str, y_label: str, series: Mapping[str, Sequence[Point]], *, x_label: str = "step", logarithmic: bool = False
 ) -> Figure:
-    """Draw curves over steps, or over anything else that is counted, logarithmic e.g. for sizes.
-
-    `series` has (step, value) pairs by label; values that are not finite (a diverged loss) are gaps.
-    """
+    """Draw (step, value) pairs by label as curves; values that are not finite (a diverged loss) are gaps."""
     figure, scale = _figure(7, 4.2), "log" if logarithmic else "linear"
     axes = figure.add_subplot(title=title, xlabel=x_label, ylabel=y_label, xscale=scale)
     for label, points in series.items():

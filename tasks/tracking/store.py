@@ -1,12 +1,9 @@
 """MLflow at one address: its tables made ready, its experiments found, its runs begun or taken up again."""
 
-import contextlib
 import glob
 import json
 import logging
 import math
-import shutil
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +16,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _initialize_tables
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
-from mlflow.version import VERSION
 from sqlalchemy import create_engine
 
-from tasks.settings import cache_folder
 from tasks.tracking.run import TrackingError, as_tracking_error, page, safe_name
 from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
-from warehouse.files.base import put_local
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_file, sqlite_url
@@ -69,9 +63,8 @@ def project(data: str) -> str:
 class Tracking:
     """MLflow at one address: `sqlite:///<path>`, another database's URL, or `http(s)://` of a tracking server.
 
-    Several processes may open a new SQLite file at once: the first makes its tables, under a file lock, from a copy of
-    empty ones in the user's cache folder, and it takes its name when they are complete. The tables of another database
-    are made without a lock. A TrackingError: it cannot be reached or written, or is of another version of MLflow.
+    Several processes may open a new SQLite file at once: the first makes its tables under a lock, other databases' are
+    made without. A TrackingError: it cannot be reached or written, or is of another version of MLflow.
     """
 
     def __init__(self, uri: str) -> None:
@@ -210,35 +203,16 @@ class Tracking:
 
 def _make_database(path: Path) -> None:
     new = path.with_name(f"{path.name}.new")
-    template = cache_folder() / f"mlflow-{VERSION}.db"
     with as_tracking_error("making its database"):
-        # of a process that was killed, with SQLite's own files
-        for leftover in path.parent.glob(f"{glob.escape(new.name)}*"):
+        for leftover in path.parent.glob(f"{glob.escape(new.name)}*"):  # of a killed process, with SQLite's own files
             leftover.unlink(missing_ok=True)
         make_private(new)
-        if _is_whole(template):
-            shutil.copyfile(template, new)
-        else:
-            engine = create_engine(sqlite_url(new))
-            try:
-                _initialize_tables(engine)  # type: ignore[no-untyped-call]
-            finally:
-                engine.dispose()
-            with contextlib.suppress(OSError):
-                template.parent.mkdir(parents=True, exist_ok=True)
-                put_local(template, new.read_bytes())
+        engine = create_engine(sqlite_url(new))
+        try:
+            _initialize_tables(engine)  # type: ignore[no-untyped-call]
+        finally:
+            engine.dispose()
         new.replace(path)
-
-
-def _is_whole(template: Path) -> bool:
-    if not template.is_file():
-        return False
-    try:
-        with contextlib.closing(sqlite3.connect(template)) as connection:
-            [(state,)] = connection.execute("PRAGMA quick_check(1)")
-            return state == "ok" and bool(connection.execute("SELECT version_num FROM alembic_version").fetchall())
-    except sqlite3.Error:
-        return False
 
 
 def _dataset_input(ref: DatasetRef) -> DatasetInput:

@@ -1,7 +1,6 @@
 """The MLflow run of one training: turns the events of its rank 0 into curves, tags, checkpoints and the candidate.
 
-An event counts once even if it comes twice: of each kind only steps after the last known one are used, so the steps
-that a new attempt repeats after a failure get no second value.
+Of each kind of event only steps after the last known one count: one that comes twice, or is repeated, changes nothing.
 """
 
 from __future__ import annotations
@@ -94,12 +93,8 @@ class TrainingRun(TrackedRun):
         where, step = event["checkpoint"], event["step"]
         model = self._models.get(where)
         if model is None:
-            tags = {
-                mlflow_tags.MLFLOW_MODEL_IS_EXTERNAL: "true",
-                mlflow_tags.MLFLOW_RUN_NOTE: self._note(),
-                "checkpoint": where,
-            }
-            tags["folder"] = self._located(event["model"])
+            tags = {"checkpoint": where, "folder": self._located(event["model"])}
+            tags |= {mlflow_tags.MLFLOW_MODEL_IS_EXTERNAL: "true", mlflow_tags.MLFLOW_RUN_NOTE: self._note()}
             params = self._params | {"step": str(step)}
             about: dict[str, Any] = {"source_run_id": self.run_id, "params": params, "tags": tags}
             model = self.client.create_logged_model(self.experiment_id, CHECKPOINT, model_type="finetune", **about)

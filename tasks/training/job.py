@@ -118,9 +118,9 @@ def _job(spec: FinetuneSpec, *, has_dev: bool) -> Job:
 
 
 def held_out_documents(dataset: Dataset, store: Store, most: int, seed: int) -> dict[str, str]:
-    """Return the texts of the documents that a training on a dataset holds out, by id, in the order of the ids.
+    """Return the texts that a training on a dataset holds out of all that its run read (`held_out`), by id, in order.
 
-    They are chosen among all documents that its run read (`held_out`). A CorruptDataError: files are damaged or gone.
+    A CorruptDataError: files of the dataset are damaged or gone.
     """
     documents = {d.doc_id: d.text for d in _documents(dataset, store)}
     return {doc_id: documents[doc_id] for doc_id in sorted(held_out(documents, most, seed))}

@@ -19,12 +19,14 @@ _LAST_EVENTS_S = 10.0  # shared file systems show the last lines of a finished j
 
 _log = logging.getLogger(__name__)
 
+OnEvents = Callable[[list[TrainingEvent]], None]
+
 
 def follow(
     launcher: Launcher,
     handle: str,
     folder: Path,
-    on_events: Callable[[list[TrainingEvent]], None],
+    on_events: OnEvents,
     *,
     on_wait: Callable[[str], None] = lambda detail: None,
     every_s: float = 1.0,
@@ -70,14 +72,7 @@ def follow(
     return outcome  # as the job reports it, whatever the exit code: libraries sometimes abort after the work is done
 
 
-def stop(
-    launcher: Launcher,
-    folder: Path,
-    on_events: Callable[[list[TrainingEvent]], None],
-    *,
-    every_s: float = 1.0,
-    stop_s: float = 600.0,
-) -> bool:
+def stop(launcher: Launcher, folder: Path, on_events: OnEvents, *, every_s: float = 1.0, stop_s: float = 600.0) -> bool:
     """Ask the folder's job to stop, and wait for that; return whether it ran. A LaunchError: its state is unknown."""
     try:
         handle = running_handle(launcher, folder)
@@ -107,7 +102,7 @@ class _EventReader:
     """The events read so far, and those of them that `on_events` has not accepted yet."""
 
     folder: Path
-    on_events: Callable[[list[TrainingEvent]], None]
+    on_events: OnEvents
     all: list[TrainingEvent] = field(default_factory=list)
     _offset: int = 0
     _pending: list[TrainingEvent] = field(default_factory=list)

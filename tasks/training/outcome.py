@@ -43,10 +43,12 @@ class TrainingOutcome:
 
 def outcome_of(events: Sequence[TrainingEvent]) -> TrainingOutcome | None:
     """Return how the last attempt says it ended; None if it does not say."""
-    last = next((e for e in reversed(events) if e["event"] in ("started", "finished", "stopped")), {"event": "started"})
+    last = next((e for e in reversed(events) if e["event"] in ("started", "finished", "stopped")), None)
+    if last is None or last["event"] == "started":
+        return None
     if last["event"] == "finished":
         return TrainingOutcome(True, last["step"], last["best_step"], last["best_perplexity"])
-    return TrainingOutcome(False, last["step"], None, None) if last["event"] == "stopped" else None
+    return TrainingOutcome(False, last["step"], None, None)
 
 
 def read_tail(path: Path, lines: int = 40) -> str:

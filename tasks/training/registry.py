@@ -83,10 +83,8 @@ def model_label(model: str) -> str:
 
 def training_run(model: str) -> str | None:
     """Return the id of the MLflow run of the training that made a model; None if no training of ours made it."""
-    try:
-        return (Path(model).parent / MLFLOW_NOTE).read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
+    note = Path(model).parent / MLFLOW_NOTE
+    return (note.read_text(encoding="utf-8").strip() or None) if note.is_file() else None
 
 
 def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict[str, FinishedTraining]:

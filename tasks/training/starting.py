@@ -1,8 +1,4 @@
-"""Starts a training job once: records each launch, and finds a job that is already running.
-
-A finished job is not trained again; an unfinished one continues from its last checkpoint; a running one is left
-running.
-"""
+"""Starts a training job once: records each launch, and finds a job that is already running."""
 
 import json
 import logging
@@ -38,7 +34,7 @@ def _next_attempt(folder: Path) -> int:
     record = launch_record(folder)
     if is_unanswered(record) and not _has_ended(folder, record):
         return int(record["attempt"])
-    started = sum(event["event"] == "started" for event in read_events(folder)[0])
+    started = [event["event"] for event in read_events(folder)[0]].count("started")
     return max(int(record.get("attempt", 0)), started) + 1
 
 

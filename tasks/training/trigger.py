@@ -1,8 +1,4 @@
-"""The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on.
-
-The record lies beside `model/`, whose files make the model's digest. The documents are those of C* that the training
-held out.
-"""
+"""The thresholds on p(" [") that were fitted for a finetuned model: their record, and the documents to fit them on."""
 
 import json
 from collections.abc import Mapping
@@ -61,10 +57,7 @@ def read_trigger(path: Path) -> FittedTrigger:
 
 
 def held_out_examples(finished: FinishedTraining, store: Store) -> list[Example]:
-    """Return the documents of C* that a training held out, in the order of the dataset.
-
-    A UsageError: the store does not hold the dataset as the training read it; a CorruptDataError: it is damaged.
-    """
+    """Return the documents of C* that a training held out, in order; or a UsageError, CorruptDataError."""
     name, _, version = finished.dataset.rpartition("@")
     _, _, dev, dev_digest = finished.texts
     seed = read_job(finished.folder).recipe.seed

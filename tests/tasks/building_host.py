@@ -7,26 +7,19 @@ when it has begun to score it, and goes no further: whoever started it may kill 
 """
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 from tasks.shards.run_shard import ShardResult
 from tasks.shards.stage import shards_of
 from tasks.specs.build_spec import BuildSpec
-from tasks.stages import execute as execute_stage
-from tasks.stages import sample as sample_stage
-from tasks.stages import score as score_stage
+from tasks.stages import execute, sample, score
 from tests.fakes import FakeTool
 from tests.support.stage_runs import annotate_shard, assemble_shard, calculator_spec, drawing, ingest, judge
 from toolformer_core.annotate.ingest import corpus_files
 from toolformer_core.config import IngestConfig
 from toolformer_core.folders import file_digest
 from toolformer_core.records import ScoredCall, digest_of
-
-
-class NoModel:
-    """Stands where a model would; the functions below do not look at it."""
-
-    name = digest = "none"
 
 
 def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
@@ -38,18 +31,15 @@ def spec_of(corpus: str, data: str, name: str) -> BuildSpec:
 
 def build(spec: BuildSpec, stop_at: str = "") -> list[ShardResult]:
     """Build, shard by shard, in an order of this run's own."""
-    sampling: Any = sample_stage
-    scoring: Any = score_stage
-    executing: Any = execute_stage
-    sampling.model_of = scoring.model_of = lambda spec: NoModel()
-    executing.tool_of = lambda spec, key: FakeTool(lambda input, _: input.split(" ")[0])
-    sampling.sample = drawing(lambda document, _: f"{len(document.text)} + 1")
-    scoring.score = judge
+    sample.model_of = score.model_of = lambda spec: SimpleNamespace(name="none", digest="none")  # nobody looks at it
+    execute.tool_of = lambda spec, key: FakeTool(lambda input, _: input.split(" ")[0])
+    sample.sample = drawing(lambda document, _: f"{len(document.text)} + 1")
+    score.score = judge
     ingested = ingest(spec)
     done = [ingested]
     for shard in sorted(shards_of(ingested), key=lambda shard: digest_of(spec.run_id, shard.name)):
         if shard.name == stop_at:
-            scoring.score = stuck
+            score.score = stuck
         annotated = annotate_shard(spec, "calculator", shard)
         done += [*annotated.values(), assemble_shard(spec, shard, [annotated["score"]])]
     return done

@@ -16,5 +16,5 @@ def tracking(empty_database: Path, tmp_path: Path) -> Tracking:
 
 
 @pytest.fixture
-def client(tracking: Tracking, tmp_path: Path) -> MlflowClient:
-    return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+def client(tracking: Tracking) -> MlflowClient:
+    return MlflowClient(tracking.uri)

@@ -55,8 +55,7 @@ def benchmarks(tmp_path: Path) -> list[str]:
 def found(spec: BuildSpec) -> tuple[list[str], dict[tuple[str, int, str], str], dict[str, int]]:
     """Return the texts that are kept, why lines are not (file, line, reason), and the counts of documents dropped."""
     result, store = ingest(spec), spec.store()
-    commit = store.read_commit(result.key)
-    assert commit is not None
+    [commit] = (one for one in store.commits("ingest") if one.key == result.key)
     texts = [row["text"] for file in result.files for row in store.read(file).to_pylist()]
     rejects = [row for file in commit.files if file not in result.files for row in store.read(file).to_pylist()]
     return texts, {(r["source"], r["line"], r["reason"]): r["detail"] for r in rejects}, result.counts[0].dropped
@@ -72,29 +71,21 @@ def test_documents_with_items_are_dropped_by_the_benchmarks_name(
     kept, rejects, dropped = found(spec)
     assert kept == ["Nothing.", "Dan has 8 pens and gives them away."]
     assert dropped == {"benchmark:nq": 1, "benchmark:own": 1, "benchmark:svamp": 1}
-    words = "dan has 8 pens, and gives 3 of them AWAY. How many are left"
-    ((item, detail),) = [(key, d) for key, d in rejects.items() if key[2] == "benchmark:svamp"]
-    assert item[1] == 2
-    assert detail.startswith(f"document {document_id(WHOLE, None)} holds words of item ")
+    words, doc = "dan has 8 pens, and gives 3 of them AWAY. How many are left", document_id(WHOLE, None)
+    detail = rejects["c.jsonl", 2, "benchmark:svamp"]
+    assert detail.startswith(f"document {doc} holds words of item ")
     assert detail.endswith(f": {words}")
     assert {line for _, line, reason in rejects if reason == "duplicate"} == {5}
     path = snapshot_of(spec.store())
-    assert rows_of(path, "SELECT doc_id, benchmark, like_doc_id, likeness FROM dropped_documents WHERE line = 2") == [
-        {"doc_id": document_id(WHOLE, None), "benchmark": "svamp", "like_doc_id": None, "likeness": None}
-    ]
-    report = [
-        (one.benchmark, one.items, one.found, one.documents, one.calls)
-        for one in stats(tmp_path / "data" / "warehouse.duckdb").benchmarks
-    ]
-    assert report == [("nq", 1, 1, 1, None), ("own", 2, 1, 1, None), ("svamp", 1, 1, 1, None)]
-    code, out, _ = run("explain", document_id(WHOLE, None)[:12], "--data", tmp_path / "data")
-    assert code == 0
+    rows = rows_of(path, "SELECT doc_id, benchmark, like_doc_id, likeness FROM dropped_documents WHERE line = 2")
+    assert [tuple(row.values()) for row in rows] == [(doc, "svamp", None, None)]
+    report = [BenchmarkInCorpus(name, items, 1, 1, None) for name, items in {"nq": 1, "own": 2, "svamp": 1}.items()]
+    assert list(stats(path).benchmarks) == report
+    out = " ".join(run("explain", doc[:12], "--data", tmp_path / "data").out.split())
     assert "dropped as benchmark:svamp" in out
-    assert words in " ".join(out.split())
-    assert (
-        "svamp: 1 of 1 items stood in the corpus, 1 documents dropped, not annotated"
-        in run("stats", "--data", tmp_path / "data").out
-    )
+    assert words in out
+    told = "svamp: 1 of 1 items stood in the corpus, 1 documents dropped, not annotated"
+    assert told in run("stats", "--data", tmp_path / "data").out
 
 
 def test_calls_near_shared_words_go_where_documents_stay(tmp_path: Path, run: Run) -> None:
@@ -124,18 +115,15 @@ def test_calls_near_shared_words_go_where_documents_stay(tmp_path: Path, run: Ru
     files = {"ingest": result.files, "score": losses.files}
     done = run_stage(ASSEMBLE, Inputs(assembly, "part-00000", files=files))
     assert done.counts[0].dropped == {"below_threshold": 1, "benchmark:own": 2}
-    assert [[call["position"] for call in row["calls"]] for row in store.read(done.files[0]).to_pylist()] == [
-        [0, 39],
-        [4],
-    ]
+    kept_calls = store.read(done.files[0])["calls"].to_pylist()
+    assert [[call["position"] for call in calls] for calls in kept_calls] == [[0, 39], [4]]
     without = run_stage(ASSEMBLE, Inputs(replace(assembly, shared_words={}), "part-00000", files=files))
     assert without.key != done.key
     store.write_run(make_run("r", [result.key, losses.key, done.key]))
     path = snapshot_of(store)
     assert stats(path).benchmarks == (BenchmarkInCorpus("own", 1, 1, 0, 2),)
-    assert (
-        "own: 1 of 1 items stood in the corpus, 2 kept calls dropped" in run("stats", "--data", tmp_path / "data").out
-    )
+    told = "own: 1 of 1 items stood in the corpus, 2 kept calls dropped"
+    assert told in run("stats", "--data", tmp_path / "data").out
     fates = {call["position"]: call["fate"] for call in trace_document(store, path, doc).calls}
     assert fates == {0: "kept", 39: "kept", 30: "below_threshold", 1: "benchmark:own", 38: "benchmark:own"}
 
@@ -153,13 +141,10 @@ def test_no_part_beyond_the_limit_is_read(tmp_path: Path) -> None:
 
 def test_what_is_named_differently_is_done_again_and_off_nothing_changes(tmp_path: Path, benchmarks: list[str]) -> None:
     plain = calculator_spec(tmp_path / "data", write_corpus(tmp_path / "corpus", [WHOLE, LINE, "Nothing."]))
-    off = ingest(plain)
-    assert plain.decontamination is None
-    by_thirteen = replace(plain, decontamination=Decontamination.of(benchmarks, 13))
-    by_four = replace(plain, decontamination=Decontamination.of(benchmarks, 4))
-    keys = {ingest(spec).key for spec in (plain, by_thirteen, by_four)}
+    specs = [replace(plain, decontamination=Decontamination.of(benchmarks, words)) for words in (13, 4)]
+    keys = {ingest(spec).key for spec in (plain, *specs)}
     assert len(keys) == 3
-    assert ingest(plain).key == off.key
+    assert ingest(plain).skipped
     assert len(list(plain.store().commits("read"))) == 1  # of the corpus, once for all
     Path(benchmarks[0]).write_text(json.dumps([{**PROBLEM, "Body": "Dan has 9 pens."}]), encoding="utf-8")
     other = Decontamination.of(benchmarks, 13)
@@ -171,37 +156,26 @@ def test_what_is_named_differently_is_done_again_and_off_nothing_changes(tmp_pat
 
 def test_near_duplicates_are_dropped_and_explained(tmp_path: Path, run: Run) -> None:
     text = "Of the 587 books of the library 58 are lent out, and only 529 are left."
-    texts = [
-        text,
-        "Something else that nobody has said before.",
-        text.upper(),
-        f"{text} ",
-        "one two three",
-        "One two three",
-    ]
+    other = "Something else that nobody has said before."
+    texts = [text, other, text.upper(), f"{text} ", "one two three", "One two three"]
     plain = calculator_spec(tmp_path / "data", write_corpus(tmp_path / "corpus", texts))
     off = ingest(plain)
     spec = replace(plain, deduplicate=True)
     kept, rejects, dropped = found(spec)
-    assert kept == [text, texts[1], "one two three", "One two three"]
+    assert kept == [text, other, "one two three", "One two three"]
     assert dropped == {"near_duplicate": 2}
     first, second = document_id(text, None), document_id(texts[2], None)
     assert rejects["b.jsonl", 1, "near_duplicate"] == f"document {second} is like {first} (1.00)"
-    assert ingest(spec).key != off.key == ingest(plain).key
-    limited = replace(spec, ingest=IngestConfig(limit=3))  # of three documents one is a near-duplicate
-    assert found(limited)[0] == [text, texts[1]]
-    ingest(spec)
+    assert ingest(spec).key != off.key
     data = tmp_path / "data"
-    for commit in spec.store().commits("ingest"):
-        if commit.key != ingest(spec).key:
-            spec.store().files.delete(f"commits/{commit.id}.json")
+    limited = replace(spec, data=f"{data}-2", ingest=IngestConfig(limit=3))  # one of three is a near-duplicate
+    assert found(limited)[0] == [text, other]
+    spec.store().files.delete(f"commits/{off.key.id}.json")
     snapshot_of(spec.store())
     assert f"is like {first} (1.00)" in " ".join(run("explain", second, "--data", data).out.split())
     explained = json.loads(run("explain", first, "--data", data, "--json").out)
-    assert {(one["doc_id"], one["likeness"]) for one in explained["near_duplicates"]} == {
-        (second, 1.0),
-        (document_id(texts[3], None), 1.0),
-    }
+    alike = {(one["doc_id"], one["likeness"]) for one in explained["near_duplicates"]}
+    assert alike == {(second, 1.0), (document_id(texts[3], None), 1.0)}
     assert "near-duplicates dropped" in run("explain", first, "--data", data).out
 
 
@@ -219,15 +193,18 @@ def test_a_benchmark_that_is_none_is_named(given_: str, error: type[Exception], 
 
 
 READ = 16  # bytes
-_WORDS = ["a", "b", "c"]
+
+
+def texts_of(fewest: int, most: int) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(["a", "b", "c"]), min_size=fewest, max_size=most).map(" ".join)
 
 
 @settings(deadline=None, max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
-    texts=st.lists(
-        st.lists(st.sampled_from(_WORDS), min_size=1, max_size=9).map(" ".join), min_size=1, max_size=12
-    ).flatmap(lambda texts: st.permutations([*texts, *map(str.upper, texts)])),  # each with a near-duplicate
-    items=st.lists(st.lists(st.sampled_from(_WORDS), min_size=3, max_size=6).map(" ".join), min_size=1, max_size=3),
+    texts=st.lists(texts_of(1, 9), min_size=1, max_size=12).flatmap(
+        lambda texts: st.permutations([*texts, *map(str.upper, texts)])  # each with a near-duplicate
+    ),
+    items=st.lists(texts_of(3, 6), min_size=1, max_size=3),
     block=st.integers(1, 10).map(lambda n: n * READ),
     limit=st.none() | st.integers(1, 8),
 )
@@ -243,14 +220,9 @@ def test_the_parts_of_the_corpus_change_nothing(
         for size in (1 << 20, block):
             patch.setattr(corpus_module, "_BLOCK", size)
             patch.setattr(corpus_module, "_entries", {})
-            spec = calculator_spec(
-                folder / str(size),
-                corpus,
-                ingest=IngestConfig(shard_documents=3, limit=limit),
-                decontamination=Decontamination.of([str(folder / "items.txt")], 3),
-                deduplicate=True,
-            )
-            kept, rejects, dropped = found(spec)
+            clean = {"decontamination": Decontamination.of([str(folder / "items.txt")], 3), "deduplicate": True}
+            config = IngestConfig(shard_documents=3, limit=limit)
+            kept, rejects, dropped = found(calculator_spec(folder / str(size), corpus, ingest=config, **clean))
             # a part is read up to the limit by itself, so more of its own duplicates may be counted
             results.append((kept, {key: why for key, why in rejects.items() if key[2] != "duplicate"}, dropped))
     assert results[0] == results[1]

@@ -33,6 +33,7 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_flow_alone_keeps_its_servers_records_with_the_data(tmp_path: Path) -> None:
     prepare_environment(str(tmp_path / "data"))
     assert own_server_home() == tmp_path / "data" / "prefect"
+    assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()  # without a proxy
 
 
 @pytest.mark.parametrize(("data", "below"), [("data", "data/prefect"), ("s3://bucket/c4", "toolformer-remote/prefect")])
@@ -54,24 +55,25 @@ def test_flows_that_may_run_at_once_have_a_server_each(
 
 
 def test_arrow_gives_memory_back_and_a_user_may_choose() -> None:
-    asked = """
-from tasks.environment import prepare_environment
-prepare_environment()
-import pyarrow
-print(pyarrow.default_memory_pool().backend_name)
-"""
-    own = {k: v for k, v in environment().items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
+    asked = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
     for given, used in (({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")):
-        told = subprocess.run([sys.executable, "-c", asked], env={**own, **given}, text=True, capture_output=True)
-        assert (told.stdout, told.stderr) == (f"{used}\n", "")
+        assert told(asked, **given) == f"{used}\n"
+
+
+def told(program: str, *words: object, **variables: str) -> str:
+    """Return what a program prints in a process whose environment is prepared."""
+    whole = f"from tasks.environment import prepare_environment; prepare_environment()\n{program}"
+    own = {k: v for k, v in environment().items() if k not in ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX")}
+    command = [sys.executable, "-c", whole, *map(str, words)]
+    done = subprocess.run(command, env={**own, **variables}, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def test_many_threads_share_two_pools_of_memory_unless_a_user_chooses(tmp_path: Path) -> None:
     """Twelve threads hold memory at the same time; by itself glibc gives each a pool, up to eight a core."""
     asked = """
 import ctypes, sys, threading
-from tasks.environment import prepare_environment
-prepare_environment()
 library = ctypes.CDLL(None)
 library.fopen.restype = ctypes.c_void_p
 together = threading.Barrier(13)
@@ -87,12 +89,8 @@ library.malloc_info(0, file)
 library.fclose(file)
 together.wait()
 """
-    own = {k: v for k, v in environment().items() if k != "MALLOC_ARENA_MAX"}
     for given, pools in (({}, {1, 2}), ({"MALLOC_ARENA_MAX": "5"}, {3, 4, 5})):
-        told = subprocess.run(
-            [sys.executable, "-c", asked, tmp_path / "info"], env={**own, **given}, text=True, capture_output=True
-        )
-        assert (told.returncode, told.stderr) == (0, "")
+        told(asked, tmp_path / "info", **given)
         assert (tmp_path / "info").read_text().count("<heap nr=") in pools
 
 
@@ -119,27 +117,20 @@ def test_nothing_on_loopback_is_asked_by_way_of_a_proxy(monkeypatch: pytest.Monk
             proxy.accept()
 
 
+LOOPBACK = "localhost,127.0.0.1,::1"
+
+
 @pytest.mark.parametrize(
     ("named", "expected"),
-    [
-        ("", "localhost,127.0.0.1,::1"),
-        ("intern.example, 127.0.0.1", "intern.example,127.0.0.1,localhost,::1"),
-        ("*", None),
-    ],
+    [("", LOOPBACK), ("in.example, 127.0.0.1", "in.example,127.0.0.1,localhost,::1"), ("*", None)],
 )
 def test_what_a_user_asks_directly_stays_so(named: str, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", named)
-    prepare_environment()
-    assert environment()["NO_PROXY"] == (named if expected is None else expected)
-    assert environment().get("no_proxy") == expected
-    prepare_environment()  # twice changes nothing
-    assert environment()["NO_PROXY"] == (named if expected is None else expected)
-
-
-def test_without_a_proxy_the_environment_stays_as_it_is() -> None:
-    prepare_environment()
-    assert not {"NO_PROXY", "no_proxy"} & os.environ.keys()
+    for _ in range(2):  # twice changes nothing
+        prepare_environment()
+        assert environment()["NO_PROXY"] == (named if expected is None else expected)
+        assert environment().get("no_proxy") == expected
 
 
 @pytest.mark.parametrize(("load", "spins"), [(0.0, 20_000), (0.5, 20_000), (0.6, 2_000), (15.0, 2_000)])

@@ -1,7 +1,7 @@
 """Transient failures asked again: by which build, of which shard, and what becomes of the commits."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,11 @@ from warehouse.commits import Commit, RowCounts
 from warehouse.gc import find_garbage
 
 LATER = "9999"  # than any commit
-TEXTS = [f"{n} and {n} makes a total of {2 * n} apples." for n in (1, 2, 3)]
+
+
+def write_corpus(path: Path | str, numbers: Iterable[int]) -> None:
+    texts = [f"{n} and {n} makes a total of {2 * n} apples." for n in numbers]
+    Path(path).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
 
 
 class Flaky(FakeTool):
@@ -45,7 +49,7 @@ def tool() -> Flaky:
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Flaky) -> Iterator[BuildSpec]:
     """Three documents in one shard, a call in each."""
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS), encoding="utf-8")
+    write_corpus(corpus, (1, 2, 3))
     pools: list[AnnotationPool] = []
 
     def pool_of(tool: Tool, timeout_s: float) -> AnnotationPool:
@@ -97,12 +101,8 @@ BAD: ToolResult = ToolFailure("bad_input")
 
 def test_only_what_failed_for_a_passing_reason_is_asked_again(spec: BuildSpec, tool: Flaky) -> None:
     tool.said = {"2": BUSY, "3": BAD}
-    first = run_all(spec)
-    assert {i: (e.response, e.failure, e.transient) for i, e in executed(spec, first).items()} == {
-        "1": ("2", "", None),
-        "2": ("", "busy", True),
-        "3": ("", "bad_input", False),
-    }
+    first = {i: (e.response, e.failure, e.transient) for i, e in executed(spec, run_all(spec)).items()}
+    assert first == {"1": ("2", "", None), "2": ("", "busy", True), "3": ("", "bad_input", False)}
     assert commits(spec)["r"].counters[TRANSIENT] == 1
     tool.said = {}
     tool.asked.clear()
@@ -110,13 +110,11 @@ def test_only_what_failed_for_a_passing_reason_is_asked_again(spec: BuildSpec, t
     second = run_all(again(spec, "r3"))
     assert tool.asked == [("2", "")]
     assert worked(second) == ["execute", "score", "assemble"]  # what lies behind follows
-    assert {i: e.response or e.failure for i, e in executed(spec, second).items()} == {
-        "1": "2",
-        "2": "2",
-        "3": "bad_input",
-    }
-    (counts,) = next(result for result in second if result.key.stage == "execute").counts
-    assert counts == RowCounts("calls", 3, 2, failed={"bad_input": 1})
+    outcomes = {i: e.response or e.failure for i, e in executed(spec, second).items()}
+    assert outcomes == {"1": "2", "2": "2", "3": "bad_input"}
+    assert commits(spec)["r3"].balances == (RowCounts("calls", 3, 2, failed={"bad_input": 1}),)
+    tool.asked.clear()
+    assert (worked(run_all(again(spec, "r4"))), tool.asked) == ([], [])  # nothing failed for a passing reason
 
 
 def test_the_earlier_commit_stays_and_the_later_one_stands(spec: BuildSpec, once_busy: BuildSpec) -> None:
@@ -144,19 +142,9 @@ def test_what_fails_again_is_asked_once_a_build_until_it_does_not(spec: BuildSpe
     tool.said = {}
     assert worked(run_all(again(spec, "r3"))) == ["execute", "score", "assemble"]
     assert tool.asked == [("2", "")]
-    chain = commits(spec)
-    assert [chain[run].parts.get("follows") for run in ("r", "r2", "r3")] == [
-        None,
-        chain["r"].fingerprint,
-        chain["r2"].fingerprint,
-    ]
-
-
-def test_where_nothing_failed_for_a_passing_reason_nothing_is_done(spec: BuildSpec, tool: Flaky) -> None:
-    tool.said = {"2": BAD}
-    run_all(spec)
-    tool.asked.clear()
-    assert (worked(run_all(again(spec, "r2"))), tool.asked) == ([], [])
+    first, second, third = (commits(spec)[run] for run in ("r", "r2", "r3"))
+    follows = [commit.parts.get("follows") for commit in (first, second, third)]
+    assert follows == [None, first.fingerprint, second.fingerprint]
 
 
 def test_only_commits_from_before_the_build_are_followed(spec: BuildSpec, tool: Flaky) -> None:
@@ -167,17 +155,14 @@ def test_only_commits_from_before_the_build_are_followed(spec: BuildSpec, tool: 
     assert worked(run_all(replace(spec, run_id="r2", retry_failures_before=made + ".1"))) == ["execute"]
 
 
-def execute_inputs(spec: BuildSpec) -> Inputs[BuildSpec]:
-    (shard,) = shards_of(ingest(spec))
-    annotated = annotate_shard(replace(spec, run_id="r"), "calculator", shard)
-    files = {name: annotated[name].files for name in EXECUTE.reads}
-    return Inputs(spec, shard.name, "calculator", {"ingest": (shard.documents,), **files})
-
-
 def test_two_builds_that_ask_again_at_the_same_time_compute_one_shard(spec: BuildSpec, once_busy: BuildSpec) -> None:
-    keys = {EXECUTE.shard_spec(last_inputs(EXECUTE, execute_inputs(again(spec, run)))).key for run in ("r2", "r3")}
+    (shard,) = shards_of(ingest(spec))
+    annotated = annotate_shard(spec, "calculator", shard)
+    files = {"ingest": (shard.documents,), **{name: annotated[name].files for name in EXECUTE.reads}}
+    both = (Inputs(again(spec, run), shard.name, "calculator", files) for run in ("r2", "r3"))
+    keys = {EXECUTE.shard_spec(last_inputs(EXECUTE, inputs)).key for inputs in both}
     assert len(keys) == 1
-    assert keys != {EXECUTE.shard_spec(execute_inputs(spec)).key}
+    assert annotated["execute"].key not in keys
 
 
 def test_a_damaged_commit_is_done_anew_instead_of_followed(spec: BuildSpec, once_busy: BuildSpec) -> None:
@@ -195,17 +180,12 @@ def test_garbage_collection_keeps_what_a_current_commit_follows(spec: BuildSpec,
     store = spec.store()
     store.write_run(make_run("r2", [result.key for result in results]))
     garbage = {item.path for item in find_garbage(store, unfinished_days=0, temporary_s=0) if item.kind == "commit"}
-    followed = commits(spec)["r"]
-    assert f"commits/{followed.id}.json" not in garbage
-    assert garbage == {  # what was made of it
-        f"commits/{commit.id}.json" for stage in ("score", "assemble") for commit in store.commits(stage)
-        if commit.run_id == "r"
-    }  # fmt: skip
+    made_of_it = [c for stage in ("score", "assemble") for c in store.commits(stage) if c.run_id == "r"]
+    assert garbage == {f"commits/{commit.id}.json" for commit in made_of_it}
 
 
 def test_a_tool_that_dies_leaves_no_commit_and_the_same_build_goes_on(spec: BuildSpec, tool: Flaky) -> None:
-    texts = [f"{n} and {n} makes a total of {2 * n} apples." for n in range(10, 30)]
-    Path(spec.corpus).write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
+    write_corpus(spec.corpus, range(10, 30))
     tool.said = {str(n): BUSY for n in range(10, 30)}
     with pytest.raises(ToolError, match="the same command goes on when the tool answers again"):
         run_all(spec)

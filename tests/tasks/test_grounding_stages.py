@@ -21,12 +21,12 @@ from tasks.stages.benchmark import BENCHMARK, benchmark_shards
 from tasks.stages.ground import CHOOSE, GROUND
 from toolformer_core.errors import ToolError
 from toolformer_core.evaluate.tasks import task_named
-from toolformer_core.grounding.ground import Grounder, GroundingSettings
+from toolformer_core.grounding.ground import GroundingSettings
 from toolformer_core.grounding.patterns import AUTHORS_PATTERNS, STANDARD_PATTERNS
 from toolformer_core.grounding.records import Grounding, Query, ToolScore, Weights
 from toolformer_core.lm.load import model_digest
 from toolformer_core.tools.build import ToolSettings
-from warehouse.commits import Commit, DataFile
+from warehouse.commits import DataFile
 
 ROWS: list[dict[str, Any]] = [
     {"item_id": "a", "query": "What is 12 * 7?", "tools": ["calculator"], "answers": ["84"]},
@@ -40,9 +40,8 @@ def grounding(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> Groun
     path = folder / "queries.jsonl"
     path.write_text("".join(json.dumps({"date": "2024-05-02", **row}) + "\n" for row in rows))
     plain = {"limit": None, "shard_items": 10, "seed": 0, "held_out": 0} | changes
-    benchmark = Benchmark(
-        "r1", str(folder / "data"), "queries", str(path), source_digest(task_named("queries"), path), **plain
-    )
+    digest = source_digest(task_named("queries"), path)
+    benchmark = Benchmark("r1", str(folder / "data"), "queries", str(path), digest, **plain)
     tools = tools_of(["calculator", "calendar"], ToolSettings(), "questions", ())
     library = ToolLibrary(tuple((one.key, one.digest) for one in tools), ToolSettings())
     model = NamedModel("embedded", model_digest("embedded"))
@@ -57,12 +56,6 @@ def read(run: GroundingRun) -> ShardResult:
 def done(stage: Stage[Any], run: Any, items: ShardResult, **files: tuple[DataFile, ...]) -> ShardResult:
     (shard,) = benchmark_shards(items)
     return run_stage(stage, Inputs(run, "s-00000", files={"benchmark": (shard.documents,), **files}))
-
-
-def commit_of(run: GroundingRun, result: ShardResult) -> Commit:
-    commit = run.store().read_commit(result.key)
-    assert commit is not None
-    return commit
 
 
 @pytest.fixture(scope="module")
@@ -80,59 +73,43 @@ def groundings_in(run: GroundingRun, result: ShardResult) -> Mapping[str, tuple[
 def test_rows_are_the_groundings_of_the_core(ground: Ground) -> None:
     run, _, result = ground
     found = groundings_in(run, result)
-    assert {item_id: right for item_id, (right, _) in found.items()} == {
-        "a": ("calculator",),
-        "b": ("calendar",),
-        "c": (),
-    }
-    grounder: Grounder = grounding_spec.grounder_of(run)
-    order = list(found)
-    expected = grounder.ground(
-        [Query(str(row["query"]), "2024-05-02") for i in order for row in ROWS if row["item_id"] == i]
-    )
-    assert [found[item_id][1] for item_id in order] == expected
-    commit = commit_of(run, result)
+    assert {i: right for i, (right, _) in found.items()} == {"a": ("calculator",), "b": ("calendar",), "c": ()}
+    queries = {row["item_id"]: Query(row["query"], "2024-05-02") for row in ROWS}
+    expected = grounding_spec.grounder_of(run).ground([queries[item_id] for item_id in found])
+    assert [grounding for _, grounding in found.values()] == expected
+    [commit] = (one for one in run.store().commits("ground") if one.key == result.key)
     # three queries: one answer and two calls of the small LM each
     assert (commit.counters["small_calls"], commit.counters["large_calls"]) == (9, 0)
     assert [(b.unit, b.rows_in, b.kept) for b in commit.balances] == [("queries", 3, 3)]
-
-
-def test_what_is_done_is_not_done_again_and_other_patterns_are(ground: Ground) -> None:
-    run, items, result = ground
-    assert done(GROUND, run, items) == replace(result, skipped=True)
-    other = replace(run, patterns=AUTHORS_PATTERNS)
-    assert other.name != run.name
-    assert not done(GROUND, other, items).skipped
 
 
 def test_each_method_answers_with_its_own_choice(ground: Ground) -> None:
     run, items, result = ground
     small = run.small
 
-    def answers(
-        method: str, weights: Weights | None = None, **files: tuple[DataFile, ...]
-    ) -> dict[str, dict[str, Any]]:
+    def answers(method: str, weights: Weights | None = None, **files: tuple[DataFile, ...]) -> list[dict[str, Any]]:
         asked = AnswerRun(run, method, small, weights or Weights(), (("What is 1 + 1?", "2"),))
         (file,) = done(ANSWER_GROUNDED, asked, items, **files).files
-        return {row["item_id"]: row for row in run.store().read(file).to_pylist()}
+        return run.store().read(file).to_pylist()
+
+    def chosen(*args: Any, **files: tuple[DataFile, ...]) -> dict[str, str | None]:
+        return {row["item_id"]: row["tool"] for row in answers(*args, **files)}
 
     found = groundings_in(run, result)
     for weights in (Weights(), Weights(0.0), Weights(threshold=100.0)):
-        chosen = {item_id: row["tool"] for item_id, row in answers("gear", weights, ground=result.files).items()}
-        assert chosen == {item_id: one.choice(weights) for item_id, (_, one) in found.items()}
-    cosine = {item_id: row["tool"] for item_id, row in answers("cosine", ground=result.files).items()}
-    assert cosine == {item_id: one.choice(Weights(gamma=1)) for item_id, (_, one) in found.items()}
-    oracle = answers("oracle")
-    assert {i: row["tool"] for i, row in oracle.items()} == {"a": "calculator", "b": "calendar", "c": None}
-    assert oracle["b"]["answer"] == "Today is Thursday, May 2, 2024."
-    assert oracle["b"]["correct"] is True
+        assert chosen("gear", weights, ground=result.files) == {i: g.choice(weights) for i, (_, g) in found.items()}
+    cosine = {i: g.choice(Weights(gamma=1)) for i, (_, g) in found.items()}
+    assert chosen("cosine", ground=result.files) == cosine
+    assert chosen("oracle") == {"a": "calculator", "b": "calendar", "c": None}
+    [day] = (row for row in answers("oracle") if row["item_id"] == "b")
+    assert (day["answer"], day["correct"]) == ("Today is Thursday, May 2, 2024.", True)
     for method in ("zero-shot", "few-shot"):
-        assert {row["tool"] for row in answers(method).values()} == {None}
+        assert chosen(method) == dict.fromkeys("abc")
     for method in ("lm", "toolformer"):
         choice = done(CHOOSE, ChoiceRun(run, method, small), items)
         (file,) = choice.files
         by_item = {item_id: tool for item_id, _, tool in arrow.choices_of(run.store().read(file))}
-        assert {i: row["tool"] for i, row in answers(method, choose=choice.files).items()} == by_item
+        assert chosen(method, choose=choice.files) == by_item
 
 
 def test_a_tool_that_has_changed_since_the_run_was_started_is_named(ground: Ground) -> None:
@@ -140,12 +117,13 @@ def test_a_tool_that_has_changed_since_the_run_was_started_is_named(ground: Grou
     other = replace(run, library=replace(run.library, tools=(("calculator", "0" * 32), *run.library.tools[1:])))
     with pytest.raises(ToolError, match="the tool calculator is not the one"):
         done(GROUND, other, items)
+    other = replace(run, patterns=AUTHORS_PATTERNS)
+    assert other.name != run.name
+    assert not done(GROUND, other, items).skipped
 
 
 def test_of_a_sample_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"item_id": f"q{n}", "query": f"What is {n} + 1?", "tools": ["calculator"]} for n in range(9)
-    ]
+    rows = [{"item_id": f"q{n}", "query": f"What is {n} + 1?", "tools": ["calculator"]} for n in range(9)]
     run = grounding(tmp_path, [*rows, {"tools": []}], limit=4, shard_items=3, held_out=3)
     result = read(run)
     # ten rows: one is none, three are held out, four asked, two are left
@@ -164,14 +142,9 @@ counts = st.tuples(st.integers(0, 3), st.integers(0, 3))
 scores = st.builds(
     ToolScore, st.sampled_from("abc"), st.floats(-1, 1), st.text(), st.text(), st.text(), counts, st.booleans()
 )
-groundings = st.builds(
-    Grounding,
-    st.builds(Query, st.text(), st.text()),
-    st.text(),
-    counts,
-    st.lists(scores, min_size=1, max_size=3).map(tuple),
-    st.just((0.5, 4.0)),
-)
+queries = st.builds(Query, st.text(), st.text())
+some_scores = st.lists(scores, min_size=1, max_size=3).map(tuple)
+groundings = st.builds(Grounding, queries, st.text(), counts, some_scores, st.just((0.5, 4.0)))
 
 
 @given(st.lists(groundings, max_size=4))

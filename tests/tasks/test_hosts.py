@@ -35,7 +35,7 @@ def corpus(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def alone(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def alone(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes | None]:
     """C* of one process that had the data for itself."""
     replaced = [(sample, "model_of"), (sample, "sample"), (score, "model_of"), (score, "score"), (execute, "tool_of")]
     for module, name in replaced:  # by `build`
@@ -45,8 +45,8 @@ def alone(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[
     return cstar(Store(data))
 
 
-def cstar(store: Store) -> dict[str, bytes]:
-    return {path: store.files.get(path) or b"" for path in store.files.walk("shards/assemble")}
+def cstar(store: Store) -> dict[str, bytes | None]:
+    return {path: store.files.get(path) for path in store.files.walk("shards/assemble")}
 
 
 def shards_in(store: Store) -> set[str]:
@@ -59,9 +59,8 @@ def host(corpus: str, data: str, name: str, *stop_at: str, **variables: str) -> 
     """A process that has loaded what it needs and waits for a line."""
     command = [sys.executable, "-W", "ignore", str(HERE / "building_host.py"), corpus, data, name, *stop_at]
     environment = {**os.environ, **variables, "PYTHONPATH": str(HERE.parents[1])}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
         try:
             assert said(process) == "ready"
             yield process
@@ -82,7 +81,12 @@ def go(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("place", [pytest.param("s3", marks=pytest.mark.slow), "folder"])
 def test_two_at_once_do_every_shard_once(
-    place: str, request: pytest.FixtureRequest, postgres: str, corpus: str, alone: dict[str, bytes], tmp_path: Path
+    place: str,
+    request: pytest.FixtureRequest,
+    postgres: str,
+    corpus: str,
+    alone: dict[str, bytes | None],
+    tmp_path: Path,
 ) -> None:
     data = str(request.getfixturevalue("bucket") if place == "s3" else tmp_path / "shared")
     shared = {"TOOLFORMER_CATALOG": postgres, "TOOLFORMER_LEASE_S": "3600"}
@@ -99,7 +103,7 @@ def test_two_at_once_do_every_shard_once(
 
 
 def test_when_one_is_killed_at_work_the_other_finishes(
-    postgres: str, corpus: str, alone: dict[str, bytes], tmp_path: Path
+    postgres: str, corpus: str, alone: dict[str, bytes | None], tmp_path: Path
 ) -> None:
     data = str(tmp_path / "shared")
     store, shared = Store(data), {"TOOLFORMER_CATALOG": postgres, "TOOLFORMER_LEASE_S": "2"}

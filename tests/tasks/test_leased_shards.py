@@ -12,11 +12,7 @@ from fakes import a_document
 
 from tasks.shards.arrow import stage_table
 from tasks.shards.run_shard import ShardResult, ShardSpec, ShardWriter, StageOutput, run_shard
-from tasks.shards.stage import Inputs, run_stage
-from tasks.specs.evaluation_spec import Benchmark, source_digest
-from tasks.stages.benchmark import BENCHMARK
 from tests.support.postgres import asked, schema
-from toolformer_core.evaluate.tasks import task_named
 from warehouse.commits import RowCounts
 from warehouse.leases import Leases
 from warehouse.store import Store
@@ -28,9 +24,8 @@ def work(shard: str) -> ShardSpec:
     return ShardSpec("ingest", "1", "", shard, {}, {"config": "c1", "inputs": shard})
 
 
-def one_document(write: ShardWriter) -> StageOutput:
-    write.write(stage_table("ingest", [a_document()]))
-    return StageOutput((RowCounts("rows", 1, 1),))
+def one_document(_: ShardWriter) -> StageOutput:
+    return StageOutput((RowCounts("rows", 1, 1),), stage_table("ingest", [a_document()]))
 
 
 def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> None:
@@ -63,14 +58,13 @@ def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> Non
 
 
 def taken_over(postgres: str, data: Path, then: Callable[[Leases], None]) -> Callable[[ShardWriter], StageOutput]:
-    """ShardSpec during which the lease ends and another host takes the lease."""
+    """Work during which the lease ends and another host takes the lease."""
 
     def do(write: ShardWriter) -> StageOutput:
-        outcome = one_document(write)
         asked(postgres, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
         with Leases(postgres, Store(data), lease_s=LONG) as other:
             then(other)
-        return outcome
+        return one_document(write)
 
     return do
 
@@ -79,7 +73,7 @@ def test_who_lost_its_claim_takes_what_the_other_committed(postgres: str, tmp_pa
     store = Store(tmp_path)
 
     def other_does_it(leases: Leases) -> None:
-        assert not run_shard(Store(tmp_path), work("s0"), "other", one_document, leases).skipped
+        assert not run_shard(store, work("s0"), "other", one_document, leases).skipped
 
     with Leases(postgres, store, lease_s=LONG) as leases:
         done = run_shard(store, work("s0"), "late", taken_over(postgres, tmp_path, other_does_it), leases)
@@ -118,24 +112,3 @@ def test_work_that_fails_gives_its_claim_back(postgres: str, tmp_path: Path) -> 
         with pytest.raises(OSError, match="on fire"):
             run_shard(store, work("s0"), "r", fail, leases)
         assert not run_shard(store, work("s0"), "r2", one_document, other).skipped
-
-
-def test_shards_of_an_evaluation_are_claimed_too(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_CATALOG", postgres)
-    items = tmp_path / "items.jsonl"
-    items.write_text('{"prompt": "How many are 2 + 2?", "answers": ["4"], "tool": "calculator"}\n')
-    task = task_named("small-world")
-    benchmark = Benchmark("r", str(tmp_path / "data"), task.name, str(items), source_digest(task, items), None, 8)
-    claimed: list[str] = []
-    real = Leases.wait_for
-
-    def noting(self: Leases, name: str, finished: Callable[[], ShardResult | None]) -> object:
-        claimed.append(name)
-        return real(self, name, finished)
-
-    monkeypatch.setattr(Leases, "wait_for", noting)
-    done = run_stage(BENCHMARK, Inputs(benchmark, benchmark.task))
-    assert claimed == [done.key.id]
-    assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path / 'data')}.claims") == [(0,)]

@@ -31,11 +31,13 @@ class Job:
 
     def __call__(self, write: ShardWriter) -> StageOutput:
         self.done += 1
-        rejected = [Rejection("corpus.jsonl", 3, "no_text", "", "{}")]
-        table = stage_table("ingest", DOCUMENTS[:2])
-        write.write(table, "s0-00000")
-        write.write_rejects(rejects_table(rejected))
+        write.write(stage_table("ingest", DOCUMENTS[:2]), "s0-00000")
+        write.write_rejects(rejects_table([Rejection("corpus.jsonl", 3, "no_text", "", "{}")]))
         return StageOutput((self.balance,), counters={"lm_tokens": 7})
+
+
+def failing(write: ShardWriter) -> StageOutput:
+    raise OSError("the machine is on fire")
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -60,15 +62,9 @@ def test_a_shard_is_at_work_while_it_is_worked_on(tmp_path: Path) -> None:
         seen.extend(map(str, active_shards()))
         return Job()(write)
 
-    def failing(write: ShardWriter) -> StageOutput:
-        raise ValueError("no such text")
-
     run_shard(store, WORK, "r1", watched)
     run_shard(store, WORK, "r2", watched)  # found done
     assert seen == ["ingest s0"]
-    assert active_shards() == []
-    with pytest.raises(ValueError, match="no such text"):
-        run_shard(store, replace(WORK, shard="s1"), "r1", failing)
     assert active_shards() == []
 
 
@@ -89,13 +85,11 @@ def test_of_two_that_do_one_shard_the_first_to_commit_is_right(tmp_path: Path) -
 def test_the_commit_says_what_was_done(tmp_path: Path) -> None:
     store = Store(tmp_path)
     done = run_shard(store, WORK, "r1", Job())
-    commit = store.find(done.key.stage, done.key.tool, done.key.shard, done.key.fingerprint)
-    assert commit is not None
-    assert (commit.stage, commit.stage_version, commit.shard, commit.run_id) == ("ingest", "1", "s0", "r1")
+    [commit] = store.commits()
+    assert (commit.stage_version, commit.key, commit.run_id) == ("1", WORK.key, "r1")
     assert commit.parts == {"code": "ingest/1", "config": "c1", "inputs": "i1"}
     assert commit.balances == (RowCounts("rows", 3, 2, failed={"no_text": 1}),)
-    assert commit.counters.keys() == {"lm_tokens", CPU_SECONDS}  # no model worked
-    assert commit.counters["lm_tokens"] == 7
+    assert commit.counters == {"lm_tokens": 7, CPU_SECONDS: commit.counters[CPU_SECONDS]}  # no model worked
     assert "python" in commit.versions
     # rejects are listed in the commit, but are not data that the next stage reads
     assert [f.path.split("/")[0] for f in commit.files] == ["shards", "rejects"]
@@ -103,34 +97,12 @@ def test_the_commit_says_what_was_done(tmp_path: Path) -> None:
     assert store.read(done.files[0]).num_rows == 2
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"version": "2"},
-        {"tool": "qa"},
-        {"shard": "s1"},
-        {"stage": "prefilter"},
-        {"parts": {"config": "c2", "inputs": "i1"}},
-        {"parts": {"config": "c1", "inputs": "i2"}},
-        {"parts": {"config": "c1", "inputs": "i1", "model": "m"}},
-    ],
-)
-def test_whatever_the_result_depends_on_makes_it_other_work(tmp_path: Path, changed: dict[str, object]) -> None:
-    store, job = Store(tmp_path), Job()
-    first = run_shard(store, WORK, "r1", job)
-    other = replace(WORK, **changed)  # type: ignore[arg-type]
-
-    def verdicts(write: ShardWriter) -> StageOutput:
-        job.done += 1
-        write.write(stage_table("prefilter", []))
-        return StageOutput((RowCounts("documents", 0, 0),))
-
-    second = run_shard(store, other, "r1", verdicts if other.stage == "prefilter" else job)
-    assert (job.done, second.skipped) == (2, False)
-    assert second.key != first.key
-    # the first still stands
-    assert run_shard(store, WORK, "r1", job).skipped
-    assert job.done == 2
+def test_whatever_the_result_depends_on_makes_it_other_work() -> None:
+    parts = [{"config": "c2", "inputs": "i1"}, {"config": "c1", "inputs": "i2"}, {**WORK.parts, "model": "m"}]
+    other = [replace(WORK, version="2"), replace(WORK, tool="qa"), replace(WORK, shard="s1")]
+    other += [replace(WORK, stage="prefilter"), *(replace(WORK, parts=own) for own in parts)]
+    assert len({spec.key for spec in (WORK, *other)}) == 1 + len(other)
+    assert replace(WORK, config={"limit": 7}).key == WORK.key  # for people to read
 
 
 @pytest.mark.parametrize("folder", ["shards", "rejects", "commits"])
@@ -162,18 +134,14 @@ def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:
     with pytest.raises(ConservationError, match="rows"):
         run_shard(store, WORK, "r1", lossy)
     assert list(store.commits()) == []
-    mended = Job()
-    assert not run_shard(store, WORK, "r1", mended).skipped
-    assert mended.done == 1
+    assert not run_shard(store, WORK, "r1", Job()).skipped
 
 
 def test_work_that_fails_leaves_no_commit(tmp_path: Path) -> None:
-    def fail(write: ShardWriter) -> StageOutput:
-        raise OSError("the machine is on fire")
-
     with pytest.raises(OSError, match="on fire"):
-        run_shard(Store(tmp_path), WORK, "r1", fail)
+        run_shard(Store(tmp_path), WORK, "r1", failing)
     assert files_of(tmp_path) == {}
+    assert active_shards() == []
 
 
 def test_two_at_the_same_shard_end_with_one_result(tmp_path: Path) -> None:
@@ -192,9 +160,5 @@ def test_two_at_the_same_shard_end_with_one_result(tmp_path: Path) -> None:
     assert [job.done for job in jobs] == [1, 1]
     assert sorted([one.skipped, two.skipped]) == [False, True]  # who commits later finds it done
     assert (one.key, one.files, one.counts) == (two.key, two.files, two.counts)
-    assert len(list(Store(tmp_path).commits())) == 1
     kinds = sorted(path.split("/")[0] for path in files_of(tmp_path))
     assert kinds == ["commits", "rejects", "shards"]
-    third = Job()
-    assert run_shard(Store(tmp_path), WORK, "r1", third).files == one.files
-    assert third.done == 0

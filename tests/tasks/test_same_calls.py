@@ -1,5 +1,6 @@
 """Equal calls of many documents: how many keep one, which ones, and what is said of the others."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from toolformer_core.annotate.assemble import cap_rank
 from toolformer_core.annotate.call_filter import same_call_rank
 from toolformer_core.config import AssembleConfig
 from toolformer_core.records import AnsweredCall, ScoredCall
+from warehouse.commits import CommitKey
 from warehouse.queries import rows_of
 from warehouse.queries.builds import KeptCalls, kept_calls, stats
 from warehouse.store import Store
@@ -47,8 +49,7 @@ def assembled(
 ) -> tuple[Store, dict[str, list[str]], dict[str, int], dict[str, ShardResult]]:
     """Assemble C* of the documents in these shards; return, beside the store, inputs by document, drops and results."""
     store = Store(folder)
-    files, scores = {}, {}
-    keys = []
+    files, scores, keys = {}, {}, []
     for number, docs in enumerate(shards):
         name = f"part-{number:05d}"
         texts = [{"doc_id": doc, "text": TEXT} for doc in docs]
@@ -59,16 +60,15 @@ def assembled(
         keys += [read.key, losses.key]
     rules = AssemblySpec("r1", store.root, AssembleConfig(**config), {"calculator": "Calculator"}, max_same_call=limit)
     rules = with_limits(rules, scores)
-    results = {
-        name: run_stage(ASSEMBLE, Inputs(rules, name, files={"ingest": files[name], "score": scores[name][0].files}))
-        for name in files
-    }
+    inputs_of = {name: {"ingest": files[name], "score": scores[name][0].files} for name in files}
+    results = {name: run_stage(ASSEMBLE, Inputs(rules, name, files=own)) for name, own in inputs_of.items()}
     store.write_run(make_run("r1", [*keys, *(result.key for result in results.values())]))
     rows = [row for result in results.values() for file in result.files for row in store.read(file).to_pylist()]
-    dropped = [result.counts[0].dropped for result in results.values()]
-    totals = {reason: sum(one.get(reason, 0) for one in dropped) for reason in {r for one in dropped for r in one}}
+    dropped = Counter[str]()
+    for result in results.values():
+        dropped.update(result.counts[0].dropped)
     inputs = {row["doc_id"]: [f"{call['input']} -> {call['response']}" for call in row["calls"]] for row in rows}
-    return store, inputs, totals, results
+    return store, inputs, dropped, results
 
 
 def test_so_many_documents_keep_equal_calls_wherever_they_stand(tmp_path: Path) -> None:
@@ -91,14 +91,14 @@ def test_so_many_documents_keep_equal_calls_wherever_they_stand(tmp_path: Path) 
 
 
 def test_a_shard_that_drops_none_is_the_shard_without_a_limit(tmp_path: Path) -> None:
-    off = assembled(tmp_path, [DOCS[:3], DOCS[3:]], None)[3]
-    assert {name: result.key for name, result in assembled(tmp_path, [DOCS[:3], DOCS[3:]], 6)[3].items()} == {
-        name: result.key for name, result in off.items()
-    }
-    on = assembled(tmp_path, [DOCS[:3], DOCS[3:]], 5)[3]  # one of the six goes
+    def keys(limit: int | None) -> list[CommitKey]:
+        return [result.key for result in assembled(tmp_path, [DOCS[:3], DOCS[3:]], limit)[3].values()]
+
+    off = keys(None)
+    assert keys(6) == off
+    on = keys(5)  # one of the six goes
     last = max(DOCS, key=equal_rank)
-    changed = {name for name, result in on.items() if result.key != off[name].key}
-    assert changed == {"part-00000" if last in DOCS[:3] else "part-00001"}
+    assert [own != other for own, other in zip(on, off, strict=True)] == [last in DOCS[:3], last in DOCS[3:]]
 
 
 def test_without_the_options_fingerprints_are_what_they_were(tmp_path: Path) -> None:
@@ -120,12 +120,10 @@ def test_explain_and_stats_say_it(tmp_path: Path) -> None:
     calls = sum(map(len, inputs.values()))
     assert kept_calls(path) == (KeptCalls("calculator", calls, 2, 3),)
     assert sum(b.dropped.get("same_call", 0) for b in found.balances) == len(CALLS) - calls
-    rows = rows_of(path, "SELECT doc_id, outcome, tau_f, won_by FROM call_outcomes WHERE position = 4")
+    rows = rows_of(path, "SELECT doc_id, outcome, tau_f, won_by FROM call_outcomes WHERE position = 4 ORDER BY doc_id")
     stay = sorted(DOCS, key=equal_rank)[:2]
-    assert {row["doc_id"]: row["outcome"] for row in rows} == {
-        doc: "kept" if doc in stay else "same_call" for doc in DOCS
-    }
-    assert {(row["tau_f"], row["won_by"]) for row in rows} == {(0.5, None)}
+    expected = [(doc, "kept" if doc in stay else "same_call", 0.5, None) for doc in DOCS]
+    assert [tuple(row.values()) for row in rows] == expected
 
 
 def test_call_outcomes_name_the_winner_and_the_limit_of_examples(tmp_path: Path) -> None:

@@ -7,20 +7,14 @@ from tasks.viewer_links import arm_key, arms_page, version_page
 from toolformer_core.errors import UsageError
 
 
-def test_without_a_viewer_there_are_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TOOLFORMER_VIEWER", raising=False)
-    assert viewer_url() is None
-    assert version_page("cstar@1") is None
-    assert arms_page(["base:10:d"], "svamp") is None
-
-
 def test_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOOLFORMER_VIEWER", raising=False)
+    assert [viewer_url(), version_page("cstar@1"), arms_page(["base:10:d"], "svamp")] == [None] * 3
     monkeypatch.setenv("TOOLFORMER_VIEWER", "https://tools.example/view/")
     assert version_page("cstar@1a") == "https://tools.example/view/documents?version=cstar%401a"
     arms = [arm_key("base", 10, "0123456789abcdef"), "x", arm_key("base+cc", 0, "d")]
-    assert arms_page(arms, "a b") == (
-        "https://tools.example/view/models?a=base%3A10%3A0123456789ab&b=base%2Bcc%3A0%3Ad&task=a+b"
-    )
+    address = "https://tools.example/view/models?a=base%3A10%3A0123456789ab&b=base%2Bcc%3A0%3Ad&task=a+b"
+    assert arms_page(arms, "a b") == address
     assert arms_page([], "svamp") is None
 
 

@@ -1,7 +1,7 @@
 """A cluster of no machines: an HTTP server on loopback that answers in the shapes of the Kubernetes API.
 
-It keeps jobs and pods, and records every request. What a cluster would do by itself (schedule,
-fail, finish, collect garbage), a test does with its methods. `command` gives what a pod would execute on its node.
+It records every request. What a cluster would do by itself (schedule, fail, finish, collect garbage), a test does with
+its methods. `command` gives what a pod would execute on its node.
 """
 
 from __future__ import annotations
@@ -42,14 +42,10 @@ class StandInCluster:
 
     def __enter__(self) -> StandInCluster:
         self._served = answered(self._reply)
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "here",
-            "clusters": [{"name": "here", "cluster": {"server": self._served.__enter__()}}],
-            "users": [{"name": "me", "user": {"token": "not-a-secret"}}],
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        }
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "here"}
+        config["clusters"] = [{"name": "here", "cluster": {"server": self._served.__enter__()}}]
+        config["users"] = [{"name": "me", "user": {"token": "not-a-secret"}}]
+        config["contexts"] = [{"name": "here", "context": {"cluster": "here", "user": "me"}}]
         self.kubeconfig.write_text(json.dumps(config))
         return self
 
@@ -114,10 +110,8 @@ class StandInCluster:
         return found
 
     def set_condition(self, type_: str, **more: str) -> None:
-        status = self.job().setdefault("status", {})
-        status.setdefault("conditions", []).append(
-            {"type": type_, "status": "True", "lastTransitionTime": NOW, "lastProbeTime": NOW, **more}
-        )
+        condition = {"type": type_, "status": "True", "lastTransitionTime": NOW, "lastProbeTime": NOW, **more}
+        self.job().setdefault("status", {}).setdefault("conditions", []).append(condition)
 
     def set_pod(self, name: str, phase: str, state: dict[str, Any] | None = None, **more: Any) -> None:
         """Make a pod of the one job, or change it; `state` is its container's."""
@@ -126,13 +120,9 @@ class StandInCluster:
         if state is not None:
             waiting = {"name": "trainer", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
             status["containerStatuses"] = [{**waiting, "state": state}]
-        self.objects["pods", job["namespace"], name] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": job["namespace"], "labels": {"job-name": job["name"]}},
-            "spec": {"containers": [{"name": "trainer", "image": "i"}]},
-            "status": status,
-        }
+        metadata = {"name": name, "namespace": job["namespace"], "labels": {"job-name": job["name"]}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
+        self.objects["pods", job["namespace"], name] = {**pod, "spec": {"containers": [{"name": "trainer"}]}}
 
     def collect(self) -> None:
         """Remove the one job, which is being deleted, and its pods."""
@@ -151,11 +141,8 @@ def command(manifest: dict[str, Any], index: int) -> tuple[list[str], dict[str, 
     }
 
     def expanded(text: str) -> str:
-        parts = re.split(r"(\$\$\(|\$\([A-Za-z_][A-Za-z0-9_]*\))", text)
-        return "".join(
-            "$(" if part == "$$(" else variables.get(part[2:-1], part) if part.startswith("$(") else part
-            for part in parts
-        )
+        pattern = r"\$\$\(|\$\([A-Za-z_][A-Za-z0-9_]*\)"
+        return re.sub(pattern, lambda m: "$(" if m[0] == "$$(" else variables.get(m[0][2:-1], m[0]), text)
 
     for entry in container["env"]:
         field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")

@@ -21,6 +21,7 @@ _SLURM = Path(__file__).with_name("slurm_standin.py")
 GOLDEN = Path(__file__).parent / "golden"
 FOLDER = Path("/shared/finetunes/job-1")
 PYTHON = "/opt/toolformer/bin/python"
+VARIABLES = {"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"}
 
 
 def fixed_request(processes: int = 8) -> LaunchRequest:
@@ -28,63 +29,41 @@ def fixed_request(processes: int = 8) -> LaunchRequest:
 
 
 def cases() -> dict[str, str]:
-    variables = {"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"}
-    return {
-        "local_one.txt": LocalLauncher().preview(fixed_request(1)),
-        "local_cpu.txt": LocalLauncher(accelerator="cpu", environment={"OMP_NUM_THREADS": "3", "NOTE": "a b"}).preview(
-            fixed_request(2)
-        ),
-        "local_gpus.txt": LocalLauncher(accelerator="cuda").preview(fixed_request(2)),
-        "ssh_cpu.txt": SshLauncher(("node1",), accelerator="cpu").preview(fixed_request(1)),
-        "ssh.txt": SshLauncher(
-            ("node1 slots=8", "train@node2 slots=4", "node3"),
-            ssh_args="-p 2222 -i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new",
-            environment=variables,
-        ).preview(fixed_request()),
-        "slurm_small.txt": SlurmLauncher().preview(fixed_request(1)),
-        "slurm.txt": SlurmLauncher(
-            nodes=4,
-            gpus_per_node=0,
-            partition="train",
-            time_limit="24:00:00",
-            warn_s=300,
-            directives=("--gres=gpu:h100:8", "--cpus-per-task=96", "--mem=400G", "--exclusive"),
-            setup=("module load cuda/12.4",),
-            srun_args=("--mpi=none",),
-            accelerator="cuda",
-            environment=variables,
-        ).preview(fixed_request()),
-        "kubernetes_job.json": full_kubernetes().preview(fixed_request()),
-        "kubernetes_cpu.json": KubernetesLauncher("trainer:1", "data", "/shared", gpus_per_node=0).preview(
-            fixed_request(1)
-        ),
+    hosts = ("node1 slots=8", "train@node2 slots=4", "node3")
+    ssh_args = "-p 2222 -i /home/me/.ssh/cluster -o StrictHostKeyChecking=accept-new"
+    place = {"nodes": 4, "gpus_per_node": 0, "partition": "train", "time_limit": "24:00:00", "warn_s": 300}
+    head = ("--gres=gpu:h100:8", "--cpus-per-task=96", "--mem=400G", "--exclusive")
+    lines = {"directives": head, "setup": ("module load cuda/12.4",), "srun_args": ("--mpi=none",)}
+    slurm = SlurmLauncher(accelerator="cuda", environment=VARIABLES, **place, **lines)
+    launchers: dict[str, tuple[Launcher, int]] = {
+        "local_one.txt": (LocalLauncher(), 1),
+        "local_cpu.txt": (LocalLauncher(accelerator="cpu", environment={"OMP_NUM_THREADS": "3", "NOTE": "a b"}), 2),
+        "local_gpus.txt": (LocalLauncher(accelerator="cuda"), 2),
+        "ssh_cpu.txt": (SshLauncher(("node1",), accelerator="cpu"), 1),
+        "ssh.txt": (SshLauncher(hosts, ssh_args=ssh_args, environment=VARIABLES), 8),
+        "slurm_small.txt": (SlurmLauncher(), 1),
+        "slurm.txt": (slurm, 8),
+        "kubernetes_job.json": (full_kubernetes(), 8),
+        "kubernetes_cpu.json": (KubernetesLauncher("trainer:1", "data", "/shared", gpus_per_node=0), 1),
     }
+    return {file: launcher.preview(fixed_request(processes)) for file, (launcher, processes) in launchers.items()}
 
 
 def full_kubernetes() -> KubernetesLauncher:
-    return KubernetesLauncher(
-        image="registry.example/trainer:1",
-        claim="finetunes",
-        mount_path="/data",
-        local_root="/shared",
-        namespace="nlp",
-        nodes=3,
-        pod={
-            "nodeSelector": {"gpu": "h100"},
-            "hostNetwork": True,
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-            "terminationGracePeriodSeconds": 600,
-            "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "scratch", "emptyDir": {}}],
-        },
-        container={
-            "resources": {"limits": {"cpu": "32", "memory": "400Gi"}},
-            "env": [{"name": "PYTHONUNBUFFERED", "value": "0"}],  # in place of ours
-            "envFrom": [{"secretRef": {"name": "hub-token"}}],
-            # beside ours: what has its name is mounted elsewhere
-            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}, {"name": "data", "mountPath": "/again"}],
-        },
-        environment={"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "it's $5 (50 %)"},
-    )
+    pod = {
+        **{"nodeSelector": {"gpu": "h100"}, "hostNetwork": True, "terminationGracePeriodSeconds": 600},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "scratch", "emptyDir": {}}],
+    }
+    container = {
+        "resources": {"limits": {"cpu": "32", "memory": "400Gi"}},
+        "env": [{"name": "PYTHONUNBUFFERED", "value": "0"}],  # in place of ours
+        "envFrom": [{"secretRef": {"name": "hub-token"}}],
+        # beside ours: what has its name is mounted elsewhere
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}, {"name": "data", "mountPath": "/again"}],
+    }
+    own = {"local_root": "/shared", "namespace": "nlp", "nodes": 3, "environment": VARIABLES}
+    return KubernetesLauncher("registry.example/trainer:1", "finetunes", pod=pod, container=container, **own)
 
 
 def slurm_commands(folder: Path) -> tuple[Path, Path]:

@@ -1,9 +1,8 @@
 """A cluster of one machine that speaks as Slurm's commands do: `slurm_standin.py TABLE COMMAND [ARGUMENT ...]`.
 
-Jobs are JSON files in the folder TABLE; a batch script really runs, in a process of its own. Of Slurm's options those
-are understood that a launcher uses, and others refused. Files in TABLE set the stage: `hold` keeps jobs waiting for
-resources, `busy` loses the answer to a submission, `down` makes the controller silent, `no-accounting` is a cluster
-without it. A record with `"old": true` is
+Jobs are JSON files in the folder TABLE; a batch script really runs, in a process of its own. Options that a launcher
+does not use are refused. Files in TABLE set the stage: `hold` keeps jobs waiting, `busy` loses the answer to a
+submission, `down` makes the controller silent, `no-accounting` is a cluster without it. A record with `"old": true` is
 a job that the controller has forgotten and accounting has not.
 """
 
@@ -61,34 +60,24 @@ def end(pid: int) -> None:
 
 def sbatch() -> None:
     command, rest = options(ARGUMENTS)
-    if set(command) != {"--parsable", "--job-name"} or len(rest) != 1:
-        fail(f"sbatch: unrecognized arguments {ARGUMENTS}")
+    assert (set(command), len(rest)) == ({"--parsable", "--job-name"}, 1), ARGUMENTS
     script = Path(rest[0]).read_text()
-    if not script.startswith("#!"):
-        fail("sbatch: error: This does not look like a batch script.")
+    assert script.startswith("#!")
     lines = [shlex.split(line)[1] for line in script.splitlines() if line.startswith("#SBATCH ")]
     given = {**options(lines)[0], "--job-name": command["--job-name"]}
     unknown = set(given) - KNOWN
     if unknown:
         fail(f"sbatch: unrecognized option '{min(unknown)}'")
     if given.get("--partition") == "nosuch":
-        fail(
-            "sbatch: error: invalid partition specified: nosuch\n"
-            "sbatch: error: Batch job submission failed: Invalid partition name specified"
-        )
+        fail("sbatch: error: Batch job submission failed: Invalid partition name specified")
     job = str(4000 + len(list(TABLE.glob("*.json"))))
     save(job, state="PENDING", reason="Resources", code="0:0", options=given, script=script)
-    subprocess.Popen(
-        [sys.executable, __file__, str(TABLE), "controller", job],
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.Popen([sys.executable, __file__, str(TABLE), "controller", job], start_new_session=True, **quiet)
     if (TABLE / "busy").exists():
         fail("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
-    cluster = (TABLE / "cluster").read_text() if (TABLE / "cluster").exists() else ""
-    sys.stdout.write(job + (f";{cluster}" if cluster else "") + "\n")
+    cluster = f";{(TABLE / 'cluster').read_text()}" if (TABLE / "cluster").exists() else ""
+    sys.stdout.write(f"{job}{cluster}\n")
 
 
 def controller() -> None:
@@ -103,25 +92,19 @@ def controller() -> None:
     own |= {"SLURM_CPUS_PER_TASK": given["--cpus-per-task"]} if "--cpus-per-task" in given else {}
     script = TABLE / f"{job}.sh"  # Slurm keeps a copy, too
     script.write_text(load(job)["script"])
+    how = {"cwd": given["--chdir"], "env": {**os.environ, **own}, "start_new_session": True}
     with open(given["--output"], "ab") as log:
-        batch = subprocess.Popen(
-            ["bash", script],
-            cwd=given["--chdir"],
-            env={**os.environ, **own},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        batch = subprocess.Popen(["bash", script], stdout=log, stderr=log, **how)
     save(job, state="RUNNING", reason="None", pid=batch.pid)
     limit = sum(60**i * int(part) for i, part in enumerate(reversed(given.get("--time", "59:00").split(":"))))
     shell, _, early = given["--signal"].partition("@")
     started, warned, timed_out = time.monotonic(), False, False
+    assert shell == "B:TERM"  # the batch shell alone
     while batch.poll() is None:
         passed = time.monotonic() - started
         if not warned and passed > limit - int(early):
             warned = True
-            os.kill(batch.pid, signal.SIGTERM)  # `B:TERM`: the batch shell alone
-            assert shell == "B:TERM"
+            os.kill(batch.pid, signal.SIGTERM)
         if passed > limit and not timed_out:
             timed_out = True
             end(batch.pid)
@@ -184,10 +167,8 @@ def srun() -> None:
     given, command = options(ARGUMENTS)
     assert given["--kill-on-bad-exit"] == "1"
     (TABLE / "srun").write_text(json.dumps(given))
-    tasks = [
-        subprocess.Popen(command, env={**os.environ, "SLURM_PROCID": str(node)})
-        for node in range(int(os.environ["SLURM_NNODES"]))
-    ]
+    nodes = [{**os.environ, "SLURM_PROCID": str(node)} for node in range(int(os.environ["SLURM_NNODES"]))]
+    tasks = [subprocess.Popen(command, env=environment) for environment in nodes]
     while any(task.poll() is None for task in tasks):
         if any(task.returncode for task in tasks):
             for task in tasks:

@@ -27,13 +27,8 @@ def test_launchers_are_parts_of_a_form(kind):
         form.validate_python({"accelerator": "abacus"})
 
 
-@pytest.mark.parametrize(("file", "text"), cases().items(), ids=cases())
-def test_what_would_be_run_is_what_was_agreed(file, text):
-    assert text == (GOLDEN / file).read_text()
-
-
-def test_no_golden_file_is_left_over():
-    assert {path.name for path in GOLDEN.iterdir()} == set(cases())
+def test_what_would_be_run_is_what_was_agreed():
+    assert cases() == {path.name: path.read_text() for path in GOLDEN.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -51,14 +46,8 @@ def test_every_text_makes_a_name_that_queues_take(text):
 
 @pytest.mark.parametrize("variable", [{"A B": "1"}, {"A": "1\n2"}, {"": "1"}])
 def test_what_is_no_variable_is_named(variable):
-    with pytest.raises(UsageError, match=f"variable '{next(iter(variable))}': letters") as caught:
+    with pytest.raises(UsageError, match=f"variable '{next(iter(variable))}': letters"):
         LocalLauncher(environment=variable).preview(LaunchRequest("job", Path("/x")))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_folder_is_made_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert LaunchRequest("job", Path("here")).folder == tmp_path / "here"
 
 
 def test_a_cpu_needs_no_gpus_unless_they_are_asked_for():

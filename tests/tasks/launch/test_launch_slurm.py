@@ -47,25 +47,17 @@ def plant(table: Path, folder: Path, **facts: object) -> str:
 def test_two_nodes_meet(table, job):
     (table / "hold").touch()
     request = job(writing_its_rank("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR", "NOTE"))
-    launcher = SlurmLauncher(
-        nodes=2,
-        setup=("export NOTE=overridden",),
-        accelerator="cpu",
-        environment={"NOTE": 'it\'s "$HOME" `id`'},
-    )
+    note = 'it\'s "$HOME" `id`'
+    setup = ("export NOTE=overridden",)
+    launcher = SlurmLauncher(nodes=2, setup=setup, accelerator="cpu", environment={"NOTE": note})
     handle = launcher.submit(request)
     assert launcher.state(handle) == ("pending", "PENDING (Resources)")
     (table / "hold").unlink()
-    assert wait_until_ended(SlurmLauncher(), handle, 60) == ("succeeded", "COMPLETED"), (
-        request.folder / "log.txt"
-    ).read_text()
-    assert {(request.folder / f"rank-{rank}").read_text() for rank in (0, 1)} == {
-        '0 2 0 cpu it\'s "$HOME" `id`',
-        '1 2 0 cpu it\'s "$HOME" `id`',
-    }
-    assert {"rank 0 of 2", "rank 1 of 2"} <= set((request.folder / "log.txt").read_text().splitlines())
-    script = (request.folder / "launch/job.sbatch").read_text()
-    assert script in launcher.preview(request)
+    ended, log = wait_until_ended(SlurmLauncher(), handle, 60), (request.folder / "log.txt").read_text()
+    assert ended == ("succeeded", "COMPLETED"), log
+    assert {(request.folder / f"rank-{n}").read_text() for n in (0, 1)} == {f"{n} 2 0 cpu {note}" for n in (0, 1)}
+    assert {"rank 0 of 2", "rank 1 of 2"} <= set(log.splitlines())
+    assert (request.folder / "launch/job.sbatch").read_text() in launcher.preview(request)
 
 
 @pytest.mark.parametrize(("directives", "passed_on"), [(("--cpus-per-task=8",), "8"), ((), None)])
@@ -79,8 +71,7 @@ def test_srun_is_told_the_cores_of_a_task(table, job, monkeypatch, directives, p
 
 def test_a_failure_is_told_by_every_source(table, job):
     (table / "hold").touch()
-    launcher = SlurmLauncher(gpus_per_node=0)
-    request = job("raise SystemExit('boom')")
+    launcher, request = SlurmLauncher(gpus_per_node=0), job("raise SystemExit('boom')")
     handle = launcher.submit(request)
     (table / "hold").unlink()
     assert wait_until_ended(launcher, handle) == ("failed", "FAILED (exit code 1:0)")
@@ -105,8 +96,7 @@ def test_before_the_time_limit_the_program_leaves_a_checkpoint(table, job):
 
 
 def test_cancel_waiting_and_running_jobs(table, job):
-    launcher = SlurmLauncher(gpus_per_node=0)
-    request = job(STOPS_WHEN_TOLD)
+    launcher, request = SlurmLauncher(gpus_per_node=0), job(STOPS_WHEN_TOLD)
     handle = launcher.submit(request)
     wait_for_file(request.folder / "ready")
     assert launcher.state(handle) == ("running", "RUNNING")
@@ -177,12 +167,13 @@ def test_a_silent_controller_is_no_failed_job(table, tmp_path):
 
 def test_a_refused_script_and_a_machine_without_slurm(table, job, monkeypatch, tmp_path):
     request = job("")
-    with pytest.raises(LaunchError, match="refused the job: Batch job submission failed: Invalid partition name"):
-        SlurmLauncher(partition="nosuch").submit(request)
-    with pytest.raises(LaunchError, match="unrecognized option '--gpu-weather'"):
-        SlurmLauncher(directives=("--gpu-weather=fine",)).submit(request)
-    with pytest.raises(UsageError, match="line break"):
-        SlurmLauncher(setup=("a\nb",)).submit(request)
+    for wrong, error, told in (
+        ({"partition": "nosuch"}, LaunchError, "refused the job: Batch job submission failed: Invalid partition name"),
+        ({"directives": ("--gpu-weather=fine",)}, LaunchError, "unrecognized option '--gpu-weather'"),
+        ({"setup": ("a\nb",)}, UsageError, "line break"),
+    ):
+        with pytest.raises(error, match=told):
+            SlurmLauncher(**wrong).submit(request)
     with pytest.raises(UsageError, match="only letters, digits"):
         SlurmLauncher().preview(replace(request, folder=Path("/a b")))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -60,19 +60,10 @@ def sshd(tmp_path_factory):
     port = free_port()
     public = (folder / "host.pub").read_text()
     (folder / "known_hosts").write_text("".join(f"[{node}]:{port} {public}" for node in NODES))
-    config = f"""
-Port {port}
-ListenAddress 127.0.0.1
-HostKey {folder}/host
-AuthorizedKeysFile {folder}/user.pub
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
-"""
-    (folder / "config").write_text(config)
+    files = {"HostKey": folder / "host", "AuthorizedKeysFile": folder / "user.pub", "PidFile": "none"}
+    closed = dict.fromkeys(("StrictModes", "UsePAM", "PasswordAuthentication", "KbdInteractiveAuthentication"), "no")
+    config = {"Port": port, "ListenAddress": "127.0.0.1", "PermitRootLogin": "prohibit-password", **files, **closed}
+    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in config.items()))
     chroot = Path("/run/sshd")  # only a root's sshd wants it; a package's service makes it at its start
     made = os.geteuid() == 0 and not chroot.exists()
     if made:
@@ -82,14 +73,10 @@ PermitRootLogin prohibit-password
     try:
         soon(lambda: answers(port) or server.poll() is not None, 15)
         assert server.poll() is None, (folder / "log").read_text()
-        yield SshLauncher(
-            NODES,
-            ssh_args=f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR",
-            master_address="127.0.0.1",
-            accelerator="cpu",
-            environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE},
-            grace_s=5,
-        )
+        args = f"-p {port} -F none -i {folder}/user -o UserKnownHostsFile={folder}/known_hosts -o LogLevel=ERROR"
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NOTE": NOTE}
+        own = {"master_address": "127.0.0.1", "accelerator": "cpu", "environment": environment, "grace_s": 5}
+        yield SshLauncher(NODES, ssh_args=args, **own)
     finally:
         server.terminate()
         server.wait(15)
@@ -138,8 +125,7 @@ def test_two_nodes_meet(sshd, launched, tmp_path):
     folder = tmp_path / "job"
     request = job_in(folder, ALL_REDUCE)
     handle = launched(request)
-    ended = wait_until_ended(sshd, handle, 120)
-    assert ended == ("succeeded", "exit code 0"), (request.folder / "log.txt").read_text()
+    assert wait_until_ended(sshd, handle, 120) == ("succeeded", "exit code 0"), (folder / "log.txt").read_text()
     for rank in (0, 1):  # 10 + 11
         assert (folder / f"rank-{rank}").read_text() == f"21.0 2 cpu {NOTE}"
     # What was run is what the preview shows, with the job's mark in it.
@@ -149,7 +135,7 @@ def test_two_nodes_meet(sshd, launched, tmp_path):
 
 
 def test_when_one_node_fails_the_others_are_ended(sshd, launched, quick):
-    request = quick('echo "node $1"; [ "$1" = 1 ] && exit 7; echo $$ >waits; exec sleep 300')
+    request = quick('echo "node $1"; [ "$1" = 1 ] && exit 7; exec sleep 300')
     handle = launched(request)
     assert wait_until_ended(sshd, handle) == ("failed", "exit code 7")
     log = (request.folder / "log.txt").read_text()
@@ -207,21 +193,14 @@ def test_nodes_are_asked_before_anything_is_started(sshd, quick, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "told"),
+    ("hosts", "folder", "told"),
     [
-        (SshLauncher(), "name the nodes in `hosts`"),
-        (SshLauncher(("a b",)), "each node once"),
-        (SshLauncher(("a", "a slots=2")), "each node once"),
-        (SshLauncher(("a slots=0",)), "each node once"),
-        (SshLauncher(("a;id",)), "letters"),
+        ((), "/job", "name the nodes in `hosts`"),
+        *((hosts, "/job", "each node once") for hosts in (("a b",), ("a", "a slots=2"), ("a slots=0",))),
+        (("a;id",), "/job", "only letters, digits"),
+        *((("a",), folder, "only letters, digits") for folder in ("/a b", "/a$b", "/a%n", "/a'b")),
     ],
 )
-def test_hosts_that_make_no_sense(launcher, told):
+def test_hosts_and_folders_that_make_no_sense(hosts, folder, told):
     with pytest.raises(UsageError, match=told):
-        launcher.preview(LaunchRequest("job", Path("/shared/job")))
-
-
-@pytest.mark.parametrize("folder", ["/a b", "/a$b", "/a%n", "/a'b"])
-def test_folders_that_a_remote_shell_would_misread(folder):
-    with pytest.raises(UsageError, match="only letters, digits"):
-        SshLauncher(("node1",)).preview(LaunchRequest("job", Path(folder)))
+        SshLauncher(hosts).preview(LaunchRequest("job", Path(folder)))

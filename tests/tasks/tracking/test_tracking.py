@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from tasks import settings
 from tasks.tracking import TrackedRun, Tracking, TrackingError, flatten, project, store
-from tasks.tracking.figures import bars, histograms, matrix
+from tasks.tracking.figures import bars, matrix
 from tests.tasks.tracking.tracking_cases import start
 from toolformer_core.errors import UsageError
 
@@ -87,7 +87,6 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
         raise KeyboardInterrupt
 
     uri, path = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with monkeypatch.context() as patched:
         patched.setattr(store, "_initialize_tables", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -99,15 +98,6 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
     assert sorted(file.name for file in tmp_path.glob("mlflow.db*")) == ["mlflow.db", "mlflow.db.lock"]
     with sqlite3.connect(path) as connection:
         assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchall()
-    with monkeypatch.context() as patched:
-        patched.delattr(store, "_initialize_tables")
-        Tracking(f"sqlite:///{tmp_path}/next.db").client.search_experiments()  # a copy of the tables, kept since
-    [kept] = (tmp_path / "cache").rglob("mlflow-*.db")
-    whole = kept.read_bytes()
-    for name, damaged in (("cut", whole[: len(whole) // 2]), ("empty", b""), ("text", b"no database" * 99)):
-        kept.write_bytes(damaged)
-        Tracking(f"sqlite:///{tmp_path}/{name}.db").client.search_experiments()  # tables made anew, and kept
-        assert store._is_whole(kept)
 
 
 def test_the_table_of_runs_is_opened_by_a_command_or_at_a_server_which_alone_has_an_address():
@@ -201,15 +191,6 @@ def test_all_runs_of_a_data_folder_are_one_experiment(tmp_path: Path) -> None:
     assert project("s3://bucket/corpora/c4/?endpoint_override=10.0.0.5") == "c4"
     assert project("s3://bucket") == "bucket"
     assert project("/") == "toolformer"
-
-
-def test_histograms_stand_below_each_other_and_colour_what_is_kept() -> None:
-    bins = [("below +0.0", 4), ("+0.0 to +0.5", 2), ("+0.5 and more", 1)]
-    first, second = histograms("t", "nats", {"calculator": bins, "qa": bins}, {"calculator": 2}).axes
-    assert [patch.get_height() for patch in first.patches] == [4, 2, 1]
-    colours = [patch.get_facecolor() for patch in first.patches]
-    assert colours[0] == colours[1] != colours[2]
-    assert len({patch.get_facecolor() for patch in second.patches}) == 1  # without a threshold nothing is kept
 
 
 def test_everything_lies_in_the_data_folder_whatever_it_is_called(tmp_path, monkeypatch):

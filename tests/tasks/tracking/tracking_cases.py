@@ -13,16 +13,9 @@ STARTED = {"t": 1000.0, "event": "started", "attempt": 1, "world_size": 2, "engi
 
 
 def start(tracking: Tracking, **changes: Any) -> TrainingRun:
-    given: dict[str, Any] = {
-        "experiment": "finetune",
-        "name": "demo",
-        "params": PARAMS,
-        "tags": {"arm": "toolformer", "registered_model": "toolformer-embedded"},
-        "datasets": [TRAIN, DEV],
-        "folder": "/data/job",
-        "system_metrics": False,
-    }
-    return tracking.start(**given | changes)
+    tags = {"arm": "toolformer", "registered_model": "toolformer-embedded"}
+    given = {"experiment": "finetune", "name": "demo", "params": PARAMS, "tags": tags, "datasets": [TRAIN, DEV]}
+    return tracking.start(**{**given, "folder": "/data/job", "system_metrics": False, **changes})
 
 
 def step(n: int, loss: float, t: float = 0.0) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import errno
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from tasks.launch.base import JobState, LaunchError, LaunchRequest, LostError
 from tasks.launch.local import LocalLauncher
 from tasks.training import monitor, starting
-from tasks.training.monitor import follow, stop
+from tasks.training.monitor import OnEvents, follow, stop
 from tasks.training.outcome import TrainingError, TrainingOutcome, outcome_of, read_tail
 from tasks.training.starting import launch, launch_request
 from tests.support.waiting import soon
@@ -36,9 +35,6 @@ class Told:
         self._states = list(states)
         self.asked: list[str] = []
 
-    def preview(self, request: LaunchRequest) -> str:
-        return ""
-
     def submit(self, request: LaunchRequest) -> str:
         self.asked.append("submit")
         return f"handle {self.asked.count('submit')}"
@@ -53,9 +49,7 @@ class Told:
         self.asked.append(f"cancel {handle}")
 
 
-def followed(
-    launcher: Told, folder: Path, on_events: Callable[[list[dict[str, Any]]], None] = lambda events: None, **more: Any
-) -> TrainingOutcome:
+def followed(launcher: Told, folder: Path, on_events: OnEvents = lambda events: None, **more: Any) -> TrainingOutcome:
     return follow(launcher, "handle", folder, on_events, every_s=0.001, **more)
 
 
@@ -80,8 +74,7 @@ def test_what_cannot_be_told_now_is_told_later(tmp_path: Path, caplog: pytest.Lo
     launcher = Told(RUNS, RUNS, ENDED)
     assert followed(launcher, tmp_path, seen).finished
     assert calls == [["started", "finished"]] * 3
-    assert not (tmp_path / STOP_FILE).exists()
-    assert launcher.asked == []
+    assert ((tmp_path / STOP_FILE).exists(), launcher.asked) == (False, [])
     assert "the server is away" in caplog.text
 
 
@@ -198,10 +191,10 @@ def test_another_attempt_waits_for_the_end_of_the_one_before(tmp_path: Path, mon
     assert launcher.asked == ["cancel handle 1"]
 
 
-def test_attempts_are_named_apart_and_a_lost_answer_s_is_named_again(tmp_path: Path) -> None:
+def test_attempts_are_named_apart(tmp_path: Path) -> None:
     folder = tmp_path / "cstar-toolformer-0123456789abcdef"
     folder.mkdir()
-    assert launch_request(folder, 1).name == launch_request(folder, 2).name == "cstar-toolformer-0123456789abcdef-1"
+    assert launch_request(folder, 1).name == "cstar-toolformer-0123456789abcdef-1"
     launch(Told(RUNS), folder, 1)
     assert launch_request(folder, 1).name.endswith("-2")
     says(folder, STARTED, STARTED)
@@ -246,7 +239,9 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     launcher = Deaf(RUNS, ENDED)
     with pytest.raises(LostError):
         launch(launcher, tmp_path, 1)
-    says(tmp_path, STARTED)  # it runs all the same
+    assert not stop(launcher, tmp_path, lambda events: None)
+    assert (tmp_path / STOP_FILE).exists()  # a job of which nobody heard is told to stop all the same
+    says(tmp_path, STARTED)  # it runs
     with monkeypatch.context() as away:
         away.setattr(launcher, "submit", lambda request: LocalLauncher().run("nosuchcommand"))
         with pytest.raises(UsageError):  # which proves nothing about the launch before
@@ -257,14 +252,6 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     says(tmp_path, FINISHED)
     assert followed(launcher, tmp_path).finished
     assert launcher.asked == []
-
-
-def test_a_job_of_which_nobody_heard_is_told_to_stop_all_the_same(tmp_path: Path) -> None:
-    launcher = Deaf(RUNS)
-    with pytest.raises(LostError):
-        launch(launcher, tmp_path, 1)
-    assert not stop(launcher, tmp_path, lambda events: None)
-    assert (tmp_path / STOP_FILE).exists()
 
 
 def test_a_launch_whose_answer_was_lost_and_that_has_ended_is_another_attempt(
@@ -287,12 +274,11 @@ def test_a_refused_launch_leaves_the_attempt_before_it_noted(tmp_path: Path) -> 
         def submit(self, request: LaunchRequest) -> str:
             raise LaunchError("no such partition")
 
-    for launcher in (Refuses(RUNS), Told(RUNS), Refuses((JobState.FAILED, ""))):
-        before = launch_request(tmp_path, 1).name
-        try:
-            launch(launcher, tmp_path, 1)
-        except LaunchError:
-            assert launch_request(tmp_path, 1).name == before
+    for first, number in ((RUNS, 1), ((JobState.FAILED, ""), 2)):
+        with pytest.raises(LaunchError):
+            launch(Refuses(first), tmp_path, 1)
+        assert launch_request(tmp_path, 1).name.endswith(f"-{number}")
+        launch(Told(RUNS), tmp_path, 1)
     assert json.loads((tmp_path / "launch.json").read_text())["handle"] == "handle 1"
 
 
@@ -332,4 +318,4 @@ def test_the_tail_of_a_log(tmp_path: Path) -> None:
     assert read_tail(path, 3) == "line 99\ncafé �\nlast"
     assert len(read_tail(path).splitlines()) == 40
     path.write_bytes(b"x" * 1_000_000 + b"\nend\n")  # 1 MB and no line break: only 256 KiB of it are read
-    assert len(read_tail(path)) == 256 * 1024 - len("\nend\n") + len("\nend")
+    assert len(read_tail(path)) == 256 * 1024 - 1
