@@ -51,11 +51,9 @@ class Catalog:
     """A catalog that is open, usually as long as a flow runs; a context manager. Threads may share it.
 
     Args:
-        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`), where every
-            store has a schema of its own.
-        store: the store to bring it up to date with; a damaged DuckDB file is set aside and rebuilt from it. None: the
-            catalog is taken as it is.
-        rebuild: rebuild the catalog from the store's commits in any case.
+        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`).
+        store: to bring it up to date with, or, with `rebuild` or if a DuckDB file is damaged, to rebuild it from; None:
+            the catalog is taken as it is.
         wait_s, on_wait: as of `FileLock`, of the DuckDB file.
 
     Raises:

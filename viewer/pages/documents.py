@@ -57,7 +57,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 def _drops(viewed: ViewedData, tool: str) -> dict[str, str]:
     rows: dict[str, int] = {}
-    for row in viewed.drops():
+    for row in viewed.rows("drops"):
         searched = row["stage"] in DROP_STAGES and not (row["stage"] == "sample" and row["unit"] == "documents")
         if searched and tool in ("", row["tool"]):
             name = f"{row['stage']}:{row['reason']}"

@@ -116,7 +116,8 @@ def _label(side: EvaluatedSide) -> str:
 
 
 def _origin(viewed: ViewedData, side: EvaluatedSide) -> str:
-    version = viewed.trained_on().get(str(Path(side.model).expanduser().absolute()))
+    versions = {row["checkpoint"]: row["label"] for row in viewed.rows("trained_on")}
+    version = versions.get(str(Path(side.model).expanduser().absolute()))
     return _label(side) + (f" (finetuned on {version})" if version else "")
 
 

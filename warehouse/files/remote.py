@@ -185,16 +185,12 @@ def object_creator(url: str, region: str) -> CreateObject | None:
             try:
                 client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
                 return True
-            except ClientError as exc:
-                code = exc.response.get("Error", {}).get("Code", "")
-                if code in ("PreconditionFailed", "412"):
-                    return False
-                if code in ("NotImplemented", "501"):
-                    return None
-                if code not in ("ConditionalRequestConflict", "409") or not left:
+            except (BotoCoreError, ClientError) as exc:
+                status = exc.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(exc, ClientError) else 0
+                if status in (412, 501):  # there is one; the server knows no such condition
+                    return False if status == 412 else None
+                if status != 409 or not left:
                     raise StoreError(f"cannot write s3://{path}: {exc}") from exc
-            except BotoCoreError as exc:
-                raise StoreError(f"cannot write s3://{path}: {exc}") from exc
         raise AssertionError  # the last try returns or raises
 
     return create

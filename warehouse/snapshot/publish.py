@@ -131,7 +131,10 @@ def _can_be_changed(copy: Path) -> bool:
 def _update(connection: duckdb.DuckDBPyConnection, store: Store, catalog: Catalog, recheck: bool, run_id: str) -> None:
     connection.execute("CREATE SCHEMA IF NOT EXISTS facts")
     connection.execute("CREATE TABLE IF NOT EXISTS facts.about (name VARCHAR, value VARCHAR)")
-    _describe(connection, store)
+    about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
+    about |= {} if store.is_local else {"url": store.url}
+    connection.execute("DELETE FROM facts.about WHERE name IN ('published', 'data', 'index', 'url')")
+    connection.executemany("INSERT INTO facts.about VALUES (?, ?)", list(about.items()))
     changed = apply_changes(connection, catalog, run_id)
     _update_broken(connection, store, recheck)
     stages = connection.execute("SELECT DISTINCT stage FROM facts.commits ORDER BY stage").fetchall()
@@ -181,13 +184,6 @@ def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) ->
     sql = """DELETE FROM checked USING _rows AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
         AND l.changed <= epoch(TRY_CAST(checked.created AS TIMESTAMP)) + 1"""
     execute_with(connection, sql, table_of(columns("path text, bytes int, changed real"), listed))
-
-
-def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
-    about |= {} if store.is_local else {"url": store.url}
-    connection.execute("DELETE FROM facts.about WHERE name IN ('published', 'data', 'index', 'url')")
-    connection.executemany("INSERT INTO facts.about VALUES (?, ?)", list(about.items()))
 
 
 def _read_through(snapshot: Path, store: Store) -> None:
