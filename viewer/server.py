@@ -1,9 +1,4 @@
-"""The viewer's server: listens on one address and serves the pages of one data folder until it is ended.
-
-    python -m viewer.server --data DIR --port N
-
-`toolformer view` and `toolformer up` start it.
-"""
+"""The viewer's server, which `toolformer view` and `toolformer up` start: `python -m viewer.server --data DIR`."""
 
 import argparse
 

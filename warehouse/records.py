@@ -1,7 +1,6 @@
 """Small records beside the commits: prompts of builds, finished trainings, certificates of accuracies, and exports.
 
-Writers raise `StoreError` if a name is unsafe or the disk is full. This module does not know what a prompt or a recipe
-means.
+Writers raise `StoreError` if a name is unsafe or the disk is full.
 """
 
 import dataclasses

@@ -29,9 +29,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")  # in a URL among a command's ar
 class FileLock:
     """A lock that is held from construction to `close`; a context manager. Any thread may close it.
 
-    Args:
-        path: the lock file; created if it does not exist.
-        on_wait: called once, before waiting, with an error that names the holder.
+    `on_wait` is called once, before waiting, with an error that names the holder.
 
     Raises:
         LockHeldError: another process or another instance holds the lock, and still did after `wait_s`.

@@ -25,12 +25,10 @@ _limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  
 
 @contextmanager
 def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
-    """Have queries of this thread take little memory while this block runs, and write what is more to a folder.
+    """Have connections of this thread take little memory while this block runs, and write what is more to a folder.
 
-    Args:
-        limit: the memory of a connection.
-        folder: None: a new one, which goes with this block. A process that opens one snapshot in several threads names
-            a folder that stays: DuckDB has one for all connections to a file.
+    None: a new one, which goes with this block. A process that opens one snapshot in several threads names a folder
+    that stays: DuckDB has one for all connections to a file.
     """
     with tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True) as own:
         token = _limit.set((limit, str(folder or own)))

@@ -1,9 +1,8 @@
 """The snapshot's index: small tables that say what a threshold yields and where a document is (see the README).
 
-Rows of `facts.gains` stand by document (a hash), position and precedence, as `call_filter` takes them. `alike` is a
-hash of the input and the calls in front, null where no other call of the slot and document has it; `rank` (null:
-unknown) and `log_p` are those of the position, of a chain its first call's. A slot's `tool` is that of a chain's last
-call.
+Rows of `facts.gains` stand by document (a hash), position and precedence. `alike` is a hash of the input and the calls
+in front, null where no other call of the slot and document has it; `rank` (null: unknown) and `log_p` are those of the
+position, of a chain its first call's. A slot's `tool` is that of a chain's last call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What the rule of `call_filter` says of the index's calls, for SQL to read.
 
-`facts.gains.best`: the call is kept where every tool's threshold is low enough for all of its calls. `facts.yields`:
-examples and calls of a tool in a shard where all tools have one threshold. Equal calls nearby count as the current C*
-was assembled, which every row of `facts.slots` notes as `repeats`.
+`facts.gains.best`: the call is kept where all thresholds are low enough. `facts.yields`: examples and calls of a tool
+in a shard where all tools have one threshold. Equal calls nearby count as every row of `facts.slots` says (`repeats`).
 """
 
 import json

@@ -45,9 +45,6 @@ def pack(
     Args:
         on_table: called with each table and its number of rows before it is copied.
         tables: the tables to copy, of those that the snapshot only refers to; views of others are left out. None: all.
-
-    Raises:
-        SnapshotError: there is no such table, the snapshot or its data cannot be read, or the file cannot be written.
     """
     about = {row["name"]: row["value"] for row in rows_of(snapshot, "FROM facts.about")}
     if unknown := sorted(set(tables or ()) - TABLES.keys()):

@@ -1,8 +1,8 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
-Small tables are copied into it (schema `facts`); the big tables are views over the Parquet files of the current
-commits. A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed; if
-there is none that fits, they are applied to an empty file, with the same result.
+Small tables are copied into it (schema `facts`); the big tables are views over the current commits' Parquet files. A
+new snapshot is a copy of the last one with the changes applied, so that it costs what changed, or begins as an empty
+file.
 """
 
 import contextlib
@@ -44,13 +44,11 @@ WHERE {} OR commit_id IN (FROM new_commits) OR commit_id IN (FROM facts.broken)"
 def publish(store: Store, catalog: Catalog, *, recheck: bool = True, anew: bool = False) -> Path:
     """Write `warehouse.duckdb` into the local folder, replacing the last snapshot in one step; return its path.
 
-    Args:
-        recheck: check whether every data file is still as its commit says; False: only those of commits that the last
-            snapshot does not show, so that the work of a refresh does not grow with everything that was ever written.
-        anew: take nothing from the last snapshot.
+    On a `SnapshotError` or `CatalogError` the last one stays.
 
-    Raises:
-        SnapshotError, CatalogError: the snapshot could not be written, or the catalog not be read; the last one stays.
+    Args:
+        recheck: check whether every data file is still as its commit says; False: only those of new and broken commits.
+        anew: take nothing from the last snapshot.
     """
     target = store.local_folder / SNAPSHOT
     temporary = temporary_beside(target)

@@ -1,7 +1,7 @@
 """The tables and views that users query in a snapshot: views over the Parquet files, and views over the facts.
 
-A view is created again only if its SQL changed (`facts.views` has digests). A version of C* whose files are not all
-there is left out; if it was made in several ways, the last of them whose files are there is shown.
+A view is created again only if its SQL changed. Of a version of C* that was made in several ways, the last whose files
+are all there is shown.
 """
 
 import contextlib
