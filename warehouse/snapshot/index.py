@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -51,13 +51,12 @@ _NO_OPENERS = """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0.0 AS log_p 
 _PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(NamedTuple):
     slot: int  # the first one of its commit
     path: str
     rows: int
     chained: bool
-    draws: tuple[str, ...]  # paths of the files of draws
+    draws: list[str]  # paths of the files of draws
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
@@ -135,11 +134,8 @@ class _Slots:
 def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Source]]:
     batch: list[_Source] = []
     for _, of_shard in itertools.groupby(rows, lambda row: row[0]):
-        own = [
-            _Source(slots[commit_id], path, count, chained, tuple(draws))
-            for _, _, commit_id, path, count, chained, draws in of_shard
-            if count
-        ]
+        own = [_Source(slots[commit_id], *file) for _, _, commit_id, *file in of_shard]
+        own = [source for source in own if source.rows]
         if batch and sum(source.rows for source in (*batch, *own)) > _BATCH:
             yield batch
             batch = []

@@ -46,11 +46,10 @@ def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
 
 def filter_of_current(connection: duckdb.DuckDBPyConnection) -> CallFilter:
     """Return the filter of the current C*; without one, the filter that is the default."""
-    found = connection.execute(
+    [(config, tools)] = connection.execute(
         """SELECT any_value(c.config) FILTER (c.stage = 'assemble'), list(DISTINCT c.tool) FILTER (c.stage = 'score')
         FROM facts.commits AS c JOIN facts.current USING (commit_id)"""
-    ).fetchone()
-    config, tools = found or (None, None)
+    ).fetchall()
     values = json.loads(config or "{}")  # a build leaves no positions out
     settings = {name: values[name] for name in ("tau_f", "keep_repeats") if name in values}
     return CallFilter.of_build(tools or (), settings)
