@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -47,7 +47,7 @@ _OWNED = (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES)
 _PROBE_BYTES = 1 << 20  # without so much space no database can be opened
 
 
-class Catalog:
+class Catalog(contextlib.AbstractContextManager["Catalog"]):
     """A catalog that is open, usually as long as a flow runs; a context manager. Threads may share it.
 
     Args:
@@ -166,10 +166,8 @@ class Catalog:
             known = {
                 kind: {row for (row,) in connection.execute(sa.select(*_keys(kind)))} for kind in ("commits", "runs")
             }
-            known["datasets"] = {
-                f"{name}/{version}-{made}" if made else f"{name}/{version}"
-                for name, version, made in connection.execute(sa.select(*_keys("datasets")))
-            }
+            rows = connection.execute(sa.select(*_keys("datasets")))
+            known["datasets"] = {f"{name}/{version}-{made}".removesuffix("-") for name, version, made in rows}
             runs = METADATA.tables["runs"]
             known["runs"] -= set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.state == "running")))
         stored = {kind: store.names(kind) for kind in known}
@@ -244,9 +242,6 @@ class Catalog:
     def close(self) -> None:
         """Close the database and release the lock; a second call does nothing."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

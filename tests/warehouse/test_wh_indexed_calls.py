@@ -141,8 +141,6 @@ def test_a_host_is_that_of_the_url(documents: Path) -> None:
         assert [one.doc_id for one in page.documents] == found
 
 
-def test_unknown_stages_and_versions(documents: Path) -> None:
-    with pytest.raises(ValueError, match="reasons are searched in prefilter, sample, execute, not in 'score'"):
-        find_documents(documents, DocumentFilter(stage="score", reason="x"), 1)
+def test_unknown_versions(documents: Path) -> None:
     assert find_documents(documents, DocumentFilter(dataset="a", version="0"), 1).documents == ()
     assert example_of(documents, "a", "0", "b") is None

@@ -115,7 +115,7 @@ def test_reconcile_while_another_writes_and_reads(postgres: str, store: Store) -
     filled(store)
     with Catalog(postgres, store=store) as one, Catalog(postgres, store=store) as other:
         for _ in range(3):
-            assert one.reconcile(store)["commits"] == 6
+            one.reconcile(store)
             other.record(store.commits())
             assert other.facts_of()["commits"].num_rows == 6
 

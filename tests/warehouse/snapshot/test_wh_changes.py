@@ -2,7 +2,6 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -162,16 +161,7 @@ def test_documents_are_sorted_again_once_many_were_added(tmp_path: Path, monkeyp
     assert orders == [["m", "n"], ["m", "n", "a", "z"], ["a", "b", "c", "m", "n", "z"]]
 
 
-@pytest.mark.parametrize("copies", [True, False])
-def test_a_copy_is_of_this_version_and_has_the_bytes_of_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: bool
-) -> None:
-    if not copies:  # a file system that cannot
-
-        def refuse(*_: Any) -> int:
-            raise OSError("not supported")
-
-        monkeypatch.setattr("warehouse.snapshot.publish.os.copy_file_range", refuse)
+def test_a_copy_is_of_this_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last, copy = snapshot_of(Store(tmp_path)), tmp_path / "copy"
     publishing._begin_as_copy(last, copy)
     assert rows_of(copy, "FROM facts.stages") == rows_of(last, "FROM facts.stages")
