@@ -30,16 +30,16 @@ def listed(page: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r'<th scope="row"><a href="/documents/([a-z]+)', page)))
 
 
-def test_every_page_is_in_the_menu() -> None:
-    assert PAGES.keys() <= MENU.keys()
-
-
-def test_the_first_page_lists_versions_and_runs(page: Get, version: str) -> None:
+def test_the_first_page_lists_versions_and_runs_and_says_where_to_start(page: Get, version: str) -> None:
     shown = page("/")
     assert version in words(shown)
     assert "calculator 3 qa 0" in words(shown)
     assert f'href="/documents?version={version.replace("@", "%40")}"' in shown
     assert "r1" in words(shown)
+    start = shown.partition("Where to start")[2].partition("</ul>")[0]
+    calls, thresholds, document = re.findall(r'href="([^"]+)"', start)
+    assert (calls, thresholds) == ("/calls?outcome=kept", "/thresholds")
+    assert document in {f"/documents/{one}" for one in ("apples", "hostile", "long")}  # those with a kept call
 
 
 def test_the_first_page_shows_a_funnel_and_the_gains_of_each_tool(page: Get) -> None:
@@ -53,14 +53,8 @@ def test_the_first_page_shows_a_funnel_and_the_gains_of_each_tool(page: Get) -> 
     assert f'<rect class="bar {tool_class("qa")}"' in shown
 
 
-def test_the_first_page_says_where_to_start(page: Get) -> None:
-    start = page("/").partition("Where to start")[2].partition("</ul>")[0]
-    calls, thresholds, document = re.findall(r'href="([^"]+)"', start)
-    assert (calls, thresholds) == ("/calls?outcome=kept", "/thresholds")
-    assert document in {f"/documents/{one}" for one in ("apples", "hostile", "long")}  # those with a kept call
-
-
 def test_every_page_names_the_version_it_speaks_of(page: Get, version: str) -> None:
+    assert PAGES.keys() <= MENU.keys()
     for path in (*MENU, "/documents/apples"):
         assert f" Of {version} of c, built " in words(page(path)), path  # the current build's
     for path in ("/documents", "/documents/apples"):

@@ -31,6 +31,7 @@ def test_the_helps_of_tokens_by_hand() -> None:
     assert [one.help for one in tokens] == pytest.approx([5 / 15 * 2.4, 0, 0, 0, -1 / 15])
     assert [one.level for one in tokens] == [3, 0, 0, 0, -2]  # 0.8; -0.067
     assert sum(one.help for one in tokens) == pytest.approx(11 / 15)
+    assert next_tokens({"loss_plain": 1.0, "loss_call": 1.0, "log_p_plain": None}, None) == []  # of earlier versions
 
 
 @given(LOG_PROBS, LOG_PROBS | st.none(), LOG_PROBS, st.integers(1, 5))
@@ -47,10 +48,6 @@ def test_the_helps_of_tokens_add_up_to_the_gain(
     helps = [one.help for one in next_tokens(row, None)]
     assert len(helps) == n
     assert sum(helps) == pytest.approx(least - row["loss_response"], abs=1e-5)
-
-
-def test_calls_of_earlier_versions_have_no_tokens() -> None:
-    assert next_tokens({"loss_plain": 1.0, "loss_call": 1.0, "log_p_plain": None}, None) == []
 
 
 def test_the_texts_of_tokens_end_where_the_window_does() -> None:

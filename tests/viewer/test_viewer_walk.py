@@ -133,15 +133,6 @@ def test_a_walk_through_a_real_build(page: Page, screenshots: ModuleType, as_bui
         expect(page).to_have_url(re.compile(r"tau\.calendar=5"))
         check_accessibility(page)
 
-        # Other weights of the next tokens: the numbers are those of what-if, and the link back has the build's own.
-        page.get_by_label("Tokens that are weighed").fill("2")
-        expect(page.locator("#answer .note").first).to_contain_text("weights 0.556, 0.444 of the next tokens")
-        expect(page.locator("pre")).to_contain_text("--window 2")
-        expect(page.get_by_role("button", name="Materialise")).to_be_visible()
-        check_accessibility(page)
-        page.get_by_label("Tokens that are weighed").fill("")
-        expect(page.get_by_role("button", name="Materialise")).to_be_visible()
-
         # Materialise: the version is the flow's.
         page.get_by_label("Dataset").fill("strict")
         page.get_by_role("button", name="Materialise").click()

@@ -2,8 +2,6 @@
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -17,7 +15,7 @@ from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, rows_of, yield_by_threshold
-from warehouse.queries.calls import Link, Sample
+from warehouse.queries.calls import Sample
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -117,24 +115,3 @@ def test_what_the_index_says_is_what_the_method_keeps(
             for one in counted(kept(store, made, CallFilter(dict.fromkeys(TOOLS, tau))), dict.fromkeys(TOOLS, tau))
         ]
         assert yield_by_threshold(path) == sorted(by_tau, key=lambda one: (one.tool, one.tau_f))
-
-
-def test_a_longer_chain_gives_way_where_its_threshold_is_not_reached(tmp_path: Path) -> None:
-    # at d1@0: QA alone gains 1.5, and QA then calculator 0.8 more than that
-    single = [{"doc_id": "d1", "tool": "qa", "position": 0, "gain": 1.5, "input": "a"}]
-    call = {"doc_id": "d1", "tool": "calculator", "position": 0, "gain": 0.8, "input": "b"}
-    chain = {**call, "preceding_calls": [{"tool": "qa", "input": "a", "response": "1"}]}
-    store = Store(tmp_path)
-    written(store, single, [chain])
-    path = snapshot_of(store)
-    low = CallFilter({"calculator": 0.5, "qa": 1.0})
-    high = replace(low, tau_f={"calculator": 1.0, "qa": 1.0})
-    # the chain has a call of each tool; without it QA's call stands alone
-    assert IndexedCalls(path).yields(low) == [Yield("calculator", 0.5, 1, 1), Yield("qa", 1.0, 1, 1)]
-    assert IndexedCalls(path).yields(high) == [Yield("calculator", 1.0, 0, 0), Yield("qa", 1.0, 1, 1)]
-    kept = {("calculator", 0.5), ("qa", 0.5), ("qa", 1.0)}
-    places = [(tool, tau) for tool in TOOLS for tau in (0.5, 1.0, 2.0)]
-    assert yield_by_threshold(path) == [Yield(*place, *((1, 1) if place in kept else (0, 0))) for place in places]
-    found = what_if(path, low, high)
-    assert [(one.tool, one.preceding_calls) for one in found.goes] == [("calculator", (Link("qa", "a", "1"),))]
-    assert [(one.tool, one.preceding_calls) for one in found.comes] == [("qa", ())]

@@ -69,7 +69,7 @@ def test_changes_by_hand(tmp_path: Path) -> None:
     assert turned[("calculator", "turned_wrong")] == turned[("calendar", "turned_wrong")] == 1
 
 
-def test_pages_of_items(tmp_path: Path) -> None:
+def test_pages_of_items_and_filters(tmp_path: Path) -> None:
     path, without, having = two_arms(tmp_path)
     (first, second), place = changed_items(path, without, having, 2)
     assert (first.place.item_id, second.place.item_id) == ("extra", "i1")
@@ -81,10 +81,6 @@ def test_pages_of_items(tmp_path: Path) -> None:
         items, place = changed_items(path, without, having, 2, after=place)
         seen += [item.place.item_id for item in items]
     assert seen == ["extra", *ITEMS]  # every item on one page
-
-
-def test_filters(tmp_path: Path) -> None:
-    path, without, having = two_arms(tmp_path)
 
     def ids(**asked: Any) -> list[str]:
         return [item.place.item_id for item in changed_items(path, without, having, 9, **asked)[0]]

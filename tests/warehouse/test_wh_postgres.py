@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from wh_fixtures import make_commit, make_run, program, put, put_dataset, scored
 
@@ -65,17 +64,6 @@ def test_a_transaction_that_the_server_cuts_begins_again(
     assert "it is tried again" in caplog.text
 
 
-def test_what_a_killed_flow_left_unrecorded_is_found_by_the_next(postgres: str, store: Store) -> None:
-    with Catalog(postgres, store=store) as catalog:
-        empty = catalog.facts_of()["commits"]
-        assert (empty.num_rows, empty.schema.field("rows").type) == (0, pa.int64())
-        filled(store)
-        assert catalog.facts_of()["commits"].num_rows == 0
-        with Catalog(postgres, store=store) as next_flow:
-            assert next_flow.facts_of()["commits"].num_rows == 6
-        assert catalog.facts_of()["commits"].num_rows == 6
-
-
 def test_data_folders_that_share_a_database_do_not_see_each_other(postgres: str, tmp_path: Path) -> None:
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
     filled(here)
@@ -109,15 +97,6 @@ def test_processes_that_write_at_once_lose_nothing(postgres: str, tmp_path: Path
     # forty of each writer's own, and forty that both wrote: once each
     assert sorted(shard for (shard,) in found) == sorted(f"{who}-{n}" for who in ("a", "b", "both") for n in range(40))
     assert len(asked(postgres, f"SELECT * FROM {schema(tmp_path)}.commit_parts")) == 120 * 2
-
-
-def test_reconcile_while_another_writes_and_reads(postgres: str, store: Store) -> None:
-    filled(store)
-    with Catalog(postgres, store=store) as one, Catalog(postgres, store=store) as other:
-        for _ in range(3):
-            one.reconcile(store)
-            other.record(store.commits())
-            assert other.facts_of()["commits"].num_rows == 6
 
 
 def test_a_server_that_is_not_there_is_said_in_one_line_without_the_password(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from warehouse.commits import (
     made_id,
     split_dataset_key,
 )
-from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
+from warehouse.errors import ConservationError, SchemaError, StoreError
 from warehouse.files.base import LocalFiles
 from warehouse.files.remote import RemoteFiles
 from warehouse.schema import REJECTS
@@ -65,14 +65,6 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     assert Store(tmp_path / "x").write("ingest", "", "s", FP, whole.slice(1)).digest not in written
 
 
-def test_data_files_are_never_overwritten(store: Store) -> None:
-    first = put(store, "ingest", "", "s0", ROWS)
-    other = store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
-    assert other.path != first.files[0].path
-    assert other == store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
-    assert store.read(first.files[0]).num_rows == 50
-
-
 def test_what_another_process_has_mended_meanwhile_is_left_alone(tmp_path: Path) -> None:
     """One that was held up between finding a commit damaged and setting it aside takes away nothing that is whole."""
     slow, quick = Store(tmp_path), Store(tmp_path)
@@ -90,13 +82,6 @@ def test_what_another_process_has_mended_meanwhile_is_left_alone(tmp_path: Path)
     slow.quarantine(mended)  # the same one: it goes, and the data that was written anew stays
     assert quick.find("ingest", "", "s0", FP) is None
     assert quick.read(mended.files[0]).num_rows == 50
-
-
-def test_other_bytes_of_the_same_size_are_found_by_the_digest(store: Store) -> None:
-    (file,) = put(store, "ingest", "", "s0", ROWS).files
-    claimed = dataclasses.replace(file, digest="0" * 32)
-    with pytest.raises(CorruptDataError):
-        store.read(claimed)
 
 
 def test_missing_data_makes_a_commit_absent(store: Store) -> None:

@@ -34,9 +34,6 @@ def test_urls_of_other_databases_name_no_file() -> None:
 def test_what_no_database_can_be_called(path: str, holds: str) -> None:
     assert f" holds {holds}, and no database can lie there" in database_problem(path)
     assert "\n" not in database_problem(path)
-
-
-def test_what_is_not_utf8_is_told_in_ascii() -> None:
     assert database_problem("/d/h\udcff") == r"'/d/h\udcff' is not UTF-8: rename it, or choose another path"
     assert database_problem("/d/%20 [x]*'\";#é") == ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
-from wh_fixtures import make_run, put, scored
+from wh_fixtures import put, scored
 
 from warehouse.catalog import Catalog
 from warehouse.errors import StoreError
@@ -15,18 +15,6 @@ from warehouse.files.remote import RemoteFiles, object_creator
 from warehouse.queries import rows_of
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
-
-
-def test_what_is_written_is_found_by_whoever_opens_the_url(url: str) -> None:
-    commit = put(Store(url), "score", "qa", "s0", [scored("d", "qa", 0, 1.0)])
-    other = Store(url)
-    assert other.find("score", "qa", "s0", commit.fingerprint) == commit
-    assert [c.id for c in other.commits()] == [commit.id]
-    assert other.read(commit.files[0]).num_rows == 1
-    assert other.names("commits") == {commit.id}
-    other.write_run(make_run("r", [commit.key]))
-    assert [run.run_id for run in Store(url).runs()] == ["r"]
-    assert sorted(p.split("/")[0] for p in other.files.walk("")) == ["commits", "runs", "shards"]
 
 
 def test_an_object_of_s3_is_made_once_whatever_a_writer_saw_before(

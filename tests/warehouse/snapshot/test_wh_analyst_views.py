@@ -168,7 +168,7 @@ def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
     ]
 
 
-def test_trainings_are_rows(store: Store) -> None:
+def test_trainings_and_their_steps_are_rows(store: Store) -> None:
     write_training(store, a_training("cstar-toolformer-1"))
     without_run = {"run_id": None, "checkpoint": "/shared/cstar-cc-2/model", "dev_loss": None, "finished": CREATED}
     write_training(store, a_training("cstar-cc-2", **without_run))
@@ -180,16 +180,13 @@ def test_trainings_are_rows(store: Store) -> None:
         ("cstar-toolformer-1", "0a1b", 2.0, f"{store.root}/finetunes/cstar-toolformer-1/model", 8),
     ]
     assert rows[0]["finished"] == dt.datetime(2024, 5, 1, 12, 0, 0, 250_000)
-
-
-def test_steps_of_trainings_are_rows(store: Store) -> None:
     curve = [
         {"step": 0, "dev_perplexity": 9.0},
         {"step": 1, "loss": 2.5, "learning_rate": 1e-5, "tokens_per_second": 80.0},
         {"step": 2, "loss": 2.0, "learning_rate": 2e-5, "tokens_per_second": 90.0, "dev_perplexity": 7.5},
     ]
     write_training(store, a_training("cstar-toolformer-1", curve=curve))
-    write_training(store, a_training("cstar-cc-2"))  # of an earlier version, whose record has no curve
+    # the other one is of an earlier version, whose record has no curve
     assert [tuple(row.values()) for row in rows_of(snapshot_of(store), "FROM training_steps")] == [
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 0, None, None, None, 9.0),
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 1, 2.5, 1e-5, 80.0, None),

@@ -13,7 +13,6 @@ from warehouse.commits import Commit, RowCounts
 from warehouse.errors import SnapshotError
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
-from warehouse.queries.explain import explain
 from warehouse.schema import TABLES
 from warehouse.snapshot import views
 from warehouse.snapshot.tables import column_comments
@@ -92,14 +91,6 @@ def test_gains_are_counted_in_bins_closed_below(snapshot: Path) -> None:
     assert (labels[0], labels[1], labels[-1]) == ("below -2.0", "-2.0 to -1.5", "+4.0 and more")
 
 
-def test_with_a_threshold_per_tool_a_loser_may_win(snapshot: Path) -> None:
-    # the calculator's 1.2 at d1@3 is below 1.5, so qa's 1.0 there is kept
-    calls = IndexedCalls(snapshot)
-    kept = calls.yields(CallFilter({"qa": 0.9, "calculator": 1.5, "wikisearch": 1.0}))
-    assert kept == [Yield("calculator", 1.5, 1, 1), Yield("qa", 0.9, 1, 1), Yield("wikisearch", 1.0, 0, 0)]
-    assert calls.yields(CallFilter({})) == []
-
-
 def test_stats_add_up(snapshot: Path) -> None:
     found = stats(snapshot)
     assert found.conserved
@@ -137,18 +128,6 @@ def test_a_snapshot_of_another_version_says_what_to_do(snapshot: Path, tmp_path:
         rows_of(snapshot, "SELECT nothing")
 
 
-def test_explain_gives_one_document_s_path(snapshot: Path) -> None:
-    found = explain(snapshot, "d1")
-    assert found.document["text"] == TEXT
-    assert [(r["tool"], r["position"], r["gain"]) for r in found.scored] == [
-        *(("calculator", 3, 1.2), ("calculator", 3, 0.7), ("calculator", 5, 0.4), ("qa", 3, 1.0))
-    ]
-    assert len(found.examples) == 1
-    assert [(one["name"], one["calls"]) for one in found.datasets] == [("cstar", [CALL])]
-    assert explain(snapshot, "d2").datasets == ()
-    assert explain(snapshot, "nobody").document is None
-
-
 def test_the_latest_completed_run_decides_what_is_current(store: Store) -> None:
     old = build(store)
     new = put(store, "score", "qa", "s0", [scored("d2", "qa", 7, 9.0)], parts={"config": "c2"})
@@ -184,16 +163,6 @@ def test_without_runs_the_newest_commit_of_a_shard_is_current(store: Store) -> N
     put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 1.0)], parts={"config": "b"}, created="2024-01-02")
     put(store, "score", "qa", "s0", [scored("d1", "qa", 1, 9.0)], parts={"config": "a"}, created="2024-01-01")
     assert rows_of(snapshot_of(store), "SELECT gain FROM scored") == [{"gain": 1.0}]
-
-
-def test_lineage_names_every_commit_a_dataset_rests_on(snapshot: Path) -> None:
-    found = rows_of(snapshot, "SELECT stage, tool FROM lineage ORDER BY ALL")
-    tools = ("calculator", "calendar", "mt", "qa")
-    assert [(r["stage"], r["tool"]) for r in found] == [
-        ("assemble", ""),
-        ("ingest", ""),
-        *(("score", t) for t in tools),
-    ]
 
 
 def test_lineage_does_not_mix_up_tools_whose_data_are_alike(store: Store) -> None:

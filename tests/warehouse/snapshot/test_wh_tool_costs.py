@@ -1,7 +1,6 @@
 """The view `tool_costs`: counters of several shards added up, percentiles from classes of durations, old commits."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ def executed(store: Store, tool: str, shard: str, kept: int, failed: dict[str, i
     return put(store, "execute", tool, shard, [], balances=(balance,), counters=counters, host=f"host-{shard}")
 
 
-@pytest.fixture
-def costs(tmp_path: Path) -> dict[str, dict[str, Any]]:
+def test_counters_add_up_and_percentiles_are_interpolated(store: Store) -> None:
     """Two shards of one tool, one shard of an earlier version's, and a shard of a run that is not current."""
-    store = Store(tmp_path)
     first = {"cache_hits": 5, "transient": 2, "requested": 6, "calls": 9, "tool_seconds": 1.5, "tool_cost": 0.9}
     second = {"cache_hits": 0, "transient": 0, "requested": 4, "calls": 4, "tool_seconds": 1.1, "tool_cost": 0.4}
     commits = [
@@ -33,10 +30,7 @@ def costs(tmp_path: Path) -> dict[str, dict[str, Any]]:
     path = snapshot_of(store)
     rows = rows_of(path, "SELECT * FROM tool_costs")
     assert list(map(asdict, stats(path).tools)) == rows
-    return {row.pop("tool"): row for row in rows}
-
-
-def test_counters_of_shards_are_added_up(costs: dict[str, dict[str, Any]]) -> None:
+    costs = {row.pop("tool"): row for row in rows}
     qa = costs["qa"]
     assert {name: qa[name] for name in qa if not name.startswith("p")} == {
         "shards": 2,
@@ -53,16 +47,10 @@ def test_counters_of_shards_are_added_up(costs: dict[str, dict[str, Any]]) -> No
         "mean_ms": pytest.approx(200.0),  # 2,600 ms / 13
         "cost": pytest.approx(1.3),
     }
-
-
-def test_percentiles_are_interpolated_in_their_class(costs: dict[str, dict[str, Any]]) -> None:
     # of 13 calls 1 is in (0, 1] ms, 10 in (64, 128], 1 in (128, 256], 1 in (512, 1024]
-    qa = costs["qa"]
     assert qa["p50_ms"] == pytest.approx(64 + 64 * (6.5 - 1) / 10)  # the 6.5th call: 99.2
     assert qa["p95_ms"] == pytest.approx(512 + 512 * (12.35 - 12) / 1)  # the 12.35th: 691.2
     assert qa["p99_ms"] == pytest.approx(512 + 512 * (12.87 - 12) / 1)
-
-
-def test_what_an_earlier_version_did_not_count_is_null(costs: dict[str, dict[str, Any]]) -> None:
+    # what an earlier version did not count is null
     counted = {"shards": 1, "hosts": 1, "questions": 4, "answered": 3, "from_cache": 1}
     assert costs["mt"] == {**dict.fromkeys(costs["qa"]), **counted}
