@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -122,10 +121,10 @@ class Catalog(contextlib.AbstractContextManager["Catalog"]):
         self, commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
     ) -> None:
         """Add records, or replace those with the same ids; adding one twice changes nothing."""
-        self._change(facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets))
+        self._change(facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets), {})
 
     @again_if_lost
-    def _change(self, facts: Facts, gone: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType({})) -> None:
+    def _change(self, facts: Facts, gone: Mapping[str, Sequence[tuple[str, ...]]]) -> None:
         with self._write() as connection:
             for tables in _OWNED:
                 self._delete(connection, tables, gone.get(tables[0], ()))

@@ -1,7 +1,4 @@
-"""How the stored scores were made, and what two filters of them yield: which calls would come and go.
-
-Every tau_f from the scores' floor on can be tried. The limit on examples per tool is not applied.
-"""
+"""How the stored scores were made, and what two filters of them yield; no limit on examples per tool is applied."""
 
 import json
 from collections.abc import Mapping

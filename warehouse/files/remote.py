@@ -30,10 +30,7 @@ CreateObject = Callable[[str, bytes], bool | None]
 
 
 class RemoteFiles:
-    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; `base` is the root's path within that file system.
-
-    `create_object` creates an object unless there is one; None: the place cannot do that in one step.
-    """
+    """Anything that a `pyarrow.fs` URL names; `base` is the root's path within that file system."""
 
     def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
         self.root = root.rstrip("/")
@@ -138,9 +135,8 @@ def _stat(info: Any) -> tuple[int, float]:
 def open_files(url: str | Path) -> Files:
     """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
 
-    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
-    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. A StoreError says that the scheme
-    is unknown, or that its place cannot be reached.
+    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. A
+    StoreError says that the scheme is unknown, or that its place cannot be reached.
     """
     text = str(url)
     if "://" not in text:

@@ -21,8 +21,7 @@ from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.remote import register_files_of_snapshot
 from warehouse.snapshot.tables import create_views
 
-_MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
-_THREADS = 2  # each keeps rows in that memory
+_MEMORY, _THREADS = "512MB", 2  # for copying; each thread keeps rows in it, and the rest goes to disk beside the file
 _POINTERS = ("document_files", "document_locations", "version_files", "views")  # tables of `facts` that refer to files
 _ABOUT_ROWS = "name NOT IN ('data', 'url')"  # the rows of `facts.about` that are not paths
 _COLUMNS = """SELECT table_name, column_name, data_type FROM duckdb_columns()
