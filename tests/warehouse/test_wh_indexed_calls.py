@@ -13,7 +13,7 @@ from wh_fixtures import put, scored, snapshot_of
 from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
 from warehouse.queries import Sample
-from warehouse.queries.documents import DocumentFilter, example_of, find_documents
+from warehouse.queries.documents import DocumentFilter, find_documents
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -133,14 +133,3 @@ def test_a_search_ends_when_its_time_is_over_and_goes_on_from_there(documents: P
     assert not first.full
     # one file was searched, the second, and the third
     assert [[one.doc_id for one in page.documents] for page in (first, *others)] == [[], [], ["g"]]
-
-
-def test_a_host_is_that_of_the_url(documents: Path) -> None:
-    for host, found in (("A.example", ["a"]), ("example", list("abdcefg")), ("xample", [])):
-        page = find_documents(documents, DocumentFilter(host=host), 9)
-        assert [one.doc_id for one in page.documents] == found
-
-
-def test_unknown_versions(documents: Path) -> None:
-    assert find_documents(documents, DocumentFilter(dataset="a", version="0"), 1).documents == ()
-    assert example_of(documents, "a", "0", "b") is None
