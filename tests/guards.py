@@ -162,7 +162,7 @@ GUARDS = (
         "warehouse/leases.py",
         "sa.or_(_LEASES.c.ends < _NOW, ",
         "sa.or_(sa.false(), ",
-        (f"{_LEASES}::test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told",),
+        (f"{_LEASES}::test_once_a_lease_has_ended_another_takes_it_and_the_old_holder_is_told",),
     ),
     # What killed writers leave behind.
     Guard(
@@ -220,7 +220,7 @@ GUARDS = (
         "warehouse/files/encoding.py",
         "if digest(data) != file.digest else",
         "if False else",
-        (f"{_AUDIT}::test_damaged_data_is_told_with_who_rests_on_it",),
+        (f"{_AUDIT}::test_damaged_data_is_told_and_who_rests_on_it",),
     ),
     Guard(
         "damage in a finished shard",

@@ -34,11 +34,9 @@ def test_a_query_returns_its_rows_and_the_names_of_its_columns(snapshot: Path) -
     assert ask(snapshot, f"SELECT count(*) FROM {files}") == [(2,)]
 
 
-@pytest.mark.parametrize(
-    "sql", ["DESCRIBE scored", "SUMMARIZE scored", "SHOW TABLES", "EXPLAIN FROM scored", "VALUES (1)"]
-)
-def test_every_statement_that_returns_rows_is_accepted(snapshot: Path, sql: str) -> None:
-    assert ask(snapshot, sql)
+def test_every_statement_that_returns_rows_is_accepted(snapshot: Path) -> None:
+    for sql in ("DESCRIBE scored", "SUMMARIZE scored", "SHOW TABLES", "EXPLAIN FROM scored", "VALUES (1)"):
+        assert ask(snapshot, sql)
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,13 @@ FILTERS = st.builds(
 )
 Row = dict[str, Any]
 
-_link = st.fixed_dictionaries(
-    {"tool": st.sampled_from(TOOLS), "input": st.sampled_from(["a", "b"]), "response": st.just("1")}
-)
+_called = {"tool": st.sampled_from(TOOLS), "input": st.sampled_from(["a", "b"])}
+_link = st.fixed_dictionaries({**_called, "response": st.just("1")})
 _call = {
     "doc_id": st.sampled_from(["d1", "d2"]),
-    "tool": st.sampled_from(TOOLS),
     "position": st.integers(0, 2),
     "gain": st.sampled_from([-1.0, 0.5, 1.0, 1.5, float("nan")]),
-    "input": st.sampled_from(["a", "b"]),
+    **_called,
 }
 SINGLE = st.lists(st.fixed_dictionaries(_call), max_size=8)
 _chain = {**_call, "preceding_calls": st.lists(_link, min_size=1, max_size=2)}
@@ -132,10 +130,9 @@ def test_what_the_index_says_is_what_the_method_keeps(
         assert sorted(repr(call) for part in parts for call in part) == sorted(map(repr, everything))
 
 
-def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:
+def test_calls_that_gain_alike_are_told_apart(store: Store) -> None:
     places = [("d1", 0), ("d1", 3), ("d2", 0), ("d2", 6)]
     alike = {"tool": "calculator", "gain": 1.0, "input": "a"}
-    store = Store(tmp_path)
     written(store, [{"doc_id": one, "position": at, **alike} for one, at in places], [])
     path = snapshot_of(store)
     loose, strict = (CallFilter({"calculator": tau, "qa": 0.5}) for tau in (0.5, 2.0))

@@ -33,9 +33,7 @@ def test_one_holds_it_until_it_is_given_back(postgres: str, tmp_path: Path) -> N
         assert two.confirm(again)
 
 
-def test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told(
-    postgres: str, tmp_path: Path
-) -> None:
+def test_once_a_lease_has_ended_another_takes_it_and_the_old_holder_is_told(postgres: str, tmp_path: Path) -> None:
     with Leases(postgres, Store(tmp_path), lease_s=LONG) as old, Leases(postgres, Store(tmp_path), lease_s=LONG) as new:
         lease = old.take("work")
         assert lease is not None

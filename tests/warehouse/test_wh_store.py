@@ -23,7 +23,6 @@ from warehouse.commits import (
 from warehouse.errors import ConservationError, SchemaError, StoreError
 from warehouse.files.base import LocalFiles
 from warehouse.files.remote import RemoteFiles
-from warehouse.schema import REJECTS
 from warehouse.store import Store
 
 ROWS = [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)]
@@ -149,19 +148,6 @@ def test_tables_must_have_their_stage_s_columns(store: Store) -> None:
         store.read(store.write("ingest", "", "s0", FP, good), columns=["nope"])
 
 
-def test_many_files_under_one_commit_and_rejects_beside_them(store: Store) -> None:
-    files = [store.write("ingest", "", "all", FP, table("ingest", ROWS[i::2]), name=f"{i:05d}") for i in range(2)]
-    values = {"source": "a", "line": 1, "reason": "empty_text", "detail": "", "raw": ""}
-    reject = pa.Table.from_pylist([values], schema=REJECTS)
-    files.append(store.write_rejects("ingest", "", "all", FP, reject))
-    assert [f.path.split("/")[0] for f in files] == ["shards", "shards", "rejects"]
-    balance = RowCounts("documents", 51, 50, {"empty_text": 1})
-    commit = make_commit("ingest", "", "all", files, balances=[balance])
-    store.commit(commit)
-    assert store.find("ingest", "", "all", FP) == commit
-    assert commit.rows == 51
-
-
 def test_runs_and_datasets_come_back_oldest_first(store: Store) -> None:
     runs = [make_run("b", [], "2024-01-02"), make_run("a", [make_commit("ingest", "", "s").key], "2024-01-03")]
     for run in reversed(runs):
@@ -247,9 +233,7 @@ def test_a_commit_that_does_not_count_is_in_no_commit_s_way(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
-def test_where_there_are_no_hard_links_it_looks_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_without_hard_links_it_looks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def no_links(source: Path, target: Path) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -260,9 +244,7 @@ def test_where_there_are_no_hard_links_it_looks_first(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
 
 
-def test_an_answer_that_was_lost_on_the_network_is_no_other_writer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_lost_on_the_network_is_no_other_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.link
 
     def asked_twice(source: Path, target: Path) -> None:

@@ -57,7 +57,7 @@ def names(paths: list[str]) -> set[str]:
     return {Path(path).name.split("-")[0] for path in paths}
 
 
-def test_no_data_file_is_copied_here_and_figures_need_the_index_alone(
+def test_no_data_is_copied_and_figures_need_the_index(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = build(Store(url))
@@ -95,9 +95,7 @@ def test_samples_need_the_shards_that_they_come_from(url: str, monkeypatch: pyte
     assert [call.gain for call in samples(snapshot, kept=True)] == [1.0, 1.0, 1.0]
 
 
-def test_views_read_the_data_where_it_is_and_a_packed_file_needs_no_url(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_need_the_url_and_a_packed_file_none(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = build(Store(url))
     assert rows_of(snapshot, "SELECT sum(gain) AS gain FROM scored") == [{"gain": 3 * 1.25}]
     assert rows_of(snapshot, "SELECT count(*) AS n FROM kept_calls") == [{"n": 3}]

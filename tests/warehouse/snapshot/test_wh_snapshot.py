@@ -124,8 +124,6 @@ def test_a_snapshot_of_another_version_says_what_to_do(snapshot: Path, tmp_path:
         connection.execute("UPDATE facts.about SET value = '1, duckdb' WHERE name = 'index'")
     with pytest.raises(SnapshotError, match=r"another version of this program .* toolformer reconcile"):
         IndexedCalls(older)
-    with pytest.raises(SnapshotError, match="the query failed"):
-        rows_of(snapshot, "SELECT nothing")
 
 
 def test_the_latest_completed_run_decides_what_is_current(store: Store) -> None:
@@ -178,7 +176,7 @@ def test_lineage_does_not_mix_up_tools_whose_data_are_alike(store: Store) -> Non
     assert {row["commit_id"] for row in found} == {draws["qa"].id, score.id, example.id}
 
 
-def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path) -> None:
+def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path, snapshot: Path) -> None:
     path = snapshot_of(Store(tmp_path))
     with duckdb.connect(str(path), read_only=True) as connection:
         for name, schema in TABLES.items():
@@ -196,10 +194,7 @@ def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path) -> None:
         assert column_comments().keys() - known == set()  # none of a column that is gone
     assert stats(path).balances == ()
     assert samples(path) == []
-
-
-def test_views_and_empty_tables_have_the_same_columns(snapshot: Path) -> None:
-    with duckdb.connect(str(snapshot), read_only=True) as connection:
+    with duckdb.connect(str(snapshot), read_only=True) as connection:  # and views have the same columns
         for name in ("documents", "scored", "examples", "dataset_examples"):
             found = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
             assert [(f.name, f.type) for f in found.schema] == [(f.name, f.type) for f in TABLES[name]], name
