@@ -57,6 +57,7 @@ def test_the_first_page_shows_a_funnel_and_the_gains_of_each_tool(page: Get) -> 
 
 def test_every_page_names_the_version_it_speaks_of(page: Get, version: str) -> None:
     assert PAGES.keys() <= MENU.keys()
+    assert "No evaluation is completed yet" in words(page("/models"))
     for path in (*MENU, "/documents/apples"):
         assert f" Of {version} of c, built " in words(page(path)), path  # the current build's
     for path in ("/documents", "/documents/apples"):

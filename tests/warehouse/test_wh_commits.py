@@ -79,16 +79,13 @@ def test_the_content_digest_covers_the_data_alone() -> None:
         assert other.content_digest != commit.content_digest
 
 
-def test_fingerprints_name_their_parts() -> None:
+def test_fingerprints_name_their_parts_and_versions_their_content() -> None:
     old = {"config": "c", "model": "m"}
     assert fingerprint(old) == fingerprint({"model": "m", "config": "c"})
     assert len(fingerprint(old)) == 32
     assert fingerprint({"a": ""}) != fingerprint({})
     assert changed_parts(old, {"config": "c", "model": "m2", "tool": "t"}) == ("model", "tool")
     assert changed_parts(old, old) == ()
-
-
-def test_a_dataset_version_is_its_content() -> None:
     a, b = DataFile("a", "d1", 1, 1), DataFile("b", "d2", 1, 1)
     assert dataset_version([a, b]) == dataset_version([dataclasses.replace(a, path="z"), b])
     assert dataset_version([a, b]) != dataset_version([b, a])

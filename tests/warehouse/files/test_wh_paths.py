@@ -27,9 +27,6 @@ def test_all_who_read_the_url_find_the_file(name: str) -> None:
     assert sqlite_file(url) == file
     assert sa.make_url(url).database == str(file)
     assert Path(url.removeprefix("sqlite:///")).parent == file.parent  # MLflow creates this folder
-
-
-def test_urls_of_other_databases_name_no_file() -> None:
     assert sqlite_file("postgresql://host/x") is None
     assert sqlite_file("sqlite:///x%20y.db?mode=ro") == Path.cwd() / "x%20y.db"
 

@@ -57,9 +57,7 @@ def names(paths: list[str]) -> set[str]:
     return {Path(path).name.split("-")[0] for path in paths}
 
 
-def test_no_data_is_copied_and_figures_need_the_index(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_data_is_copied_and_figures_need_an_index(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = build(Store(url))
     here = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.parent for path in here} == {snapshot.parent}
