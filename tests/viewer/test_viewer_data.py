@@ -12,11 +12,9 @@ from warehouse.store import Store
 
 
 def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store, viewed, seen = Store(tmp_path), ViewedData(str(tmp_path)), []
     put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0)])
     snapshot_of(store)
-    viewed = ViewedData(str(tmp_path))
-    seen: list[int] = []
 
     def look() -> None:
         with viewed.opened():
