@@ -134,8 +134,8 @@ GUARDS = (
         "two flows on one data folder",
         "the catalog is locked",
         "warehouse/files/lock.py",
-        "            self._acquire(wait_s, on_wait)\n",
-        "            pass\n",
+        "                self._lock.acquire(timeout=0)\n",
+        "                pass\n",
         (
             "tests/warehouse/files/test_wh_lock.py::test_who_gives_up_says_who_holds_it_since_when_and_with_what_command",
         ),
@@ -162,7 +162,7 @@ GUARDS = (
         "warehouse/leases.py",
         "sa.or_(_LEASES.c.ends < _NOW, ",
         "sa.or_(sa.false(), ",
-        (f"{_LEASES}::test_when_the_lease_has_ended_another_takes_it_over_and_the_old_holder_is_told",),
+        (f"{_LEASES}::test_once_a_lease_has_ended_another_takes_it_and_the_old_holder_is_told",),
     ),
     # What killed writers leave behind.
     Guard(
@@ -220,7 +220,7 @@ GUARDS = (
         "warehouse/files/encoding.py",
         "if digest(data) != file.digest else",
         "if False else",
-        (f"{_STORE}::test_other_bytes_of_the_same_size_are_found_by_the_digest",),
+        (f"{_AUDIT}::test_damaged_data_is_told_and_who_rests_on_it",),
     ),
     Guard(
         "damage in a finished shard",
@@ -250,7 +250,7 @@ GUARDS = (
         "damage in what users query",
         "a snapshot leaves it out",
         "warehouse/snapshot/publish.py",
-        "        if commit_id not in broken and not store.is_unaltered(file, _written_before(created)):",
+        "        if commit_id not in broken and not store.is_unaltered(file, written):",
         "        if False:",
         (f"{_AUDIT}::test_what_is_damaged_is_not_in_the_tables_of_a_snapshot",),
     ),
@@ -266,7 +266,7 @@ GUARDS = (
         "a damaged catalog",
         "it is set aside and rebuilt",
         "warehouse/catalog.py",
-        "                self._set_aside(path, exc)\n",
+        "                self._set_aside(self._path, exc)\n",
         "                raise\n",
         (f"{_AUDIT}::test_a_damaged_catalog_is_set_aside_and_rebuilt",),
     ),

@@ -1,7 +1,7 @@
 """The application: a URL, the page that answers it, and the errors in words.
 
-A page is a function from the data and the query string to the values of a template (`pages/`). Pages are written whole,
-on the server; the script htmx only replaces the part that changed, so everything works without it.
+A page is a function from the data and the query string to a template's values (`pages/`). Pages are written whole; the
+script htmx only replaces the part that changed, so everything works without it.
 """
 
 import contextlib

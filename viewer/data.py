@@ -29,7 +29,6 @@ Answer = TypeVar("Answer")
 
 _SQL = queries_beside(__file__)
 _MEMORY = "80MB"  # of the connection to the snapshot
-_MAX_RUNS = 50
 _MAX_ANSWERS = 64
 _MAX_WAIT_S = 5.0  # for pages that show an older snapshot; then that one is shown
 
@@ -74,25 +73,17 @@ class ViewedData:
     def names(self) -> dict[str, str]:
         return self._known("names", lambda: {**TOOL_NAMES, **tool_names(self.snapshot)})
 
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return the rows of a query of `data.sql`."""
+        return self._known(query, lambda: rows_of(self.snapshot, _SQL[query]))
+
     def versions(self) -> list[dict[str, Any]]:
-        rows = self._known("versions", lambda: rows_of(self.snapshot, _SQL["versions"]))
-        return [{**row, **{name: json.loads(row[name]) for name in ("counts", "thresholds")}} for row in rows]
-
-    def runs(self) -> list[dict[str, Any]]:
-        return self._known("runs", lambda: rows_of(self.snapshot, _SQL["runs"], {"limit": _MAX_RUNS}))
-
-    def funnel(self) -> list[dict[str, Any]]:
-        return self._known("funnel", lambda: rows_of(self.snapshot, _SQL["funnel"]))
+        said = ("counts", "thresholds")
+        return [{**row, **{name: json.loads(row[name]) for name in said}} for row in self.rows("versions")]
 
     def random_document(self) -> str | None:
         """Return the id of a document with a kept call, another one each time; None if there is none."""
         return next((row["doc_id"] for row in rows_of(self.snapshot, _SQL["random_document"])), None)
-
-    def drops(self) -> list[dict[str, Any]]:
-        return self._known("drops", lambda: rows_of(self.snapshot, _SQL["drops"]))
-
-    def tables(self) -> list[dict[str, Any]]:
-        return self._known("tables", lambda: rows_of(self.snapshot, _SQL["tables"]))
 
     def histogram(self) -> list[GainBin]:
         """Return how many scored calls of each tool gain how much."""
@@ -111,11 +102,6 @@ class ViewedData:
 
     def evaluated(self) -> list[EvaluatedSide]:
         return self._known("evaluated", lambda: evaluated_sides(self.snapshot))
-
-    def trained_on(self) -> dict[str, str]:
-        """Return the version of C* on which each model of a finished training was finetuned, by the model's path."""
-        rows = self._known("trained_on", lambda: rows_of(self.snapshot, _SQL["trained_on"]))
-        return {row["checkpoint"]: row["label"] for row in rows}
 
     def changes(self, first: EvaluatedSide, second: EvaluatedSide) -> list[ChangeCount]:
         key = "changes", *(tuple(side.evaluations.items()) for side in (first, second))

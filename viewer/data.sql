@@ -4,7 +4,7 @@ ORDER BY number DESC, created DESC
 
 -- query runs: The newest runs.
 SELECT run_id, flow, started, finished, state, corpus, model FROM runs
-ORDER BY number DESC, started DESC LIMIT $limit
+ORDER BY number DESC, started DESC LIMIT 50
 
 -- query funnel: How many documents, positions and calls each stage of a tool has left.
 WITH chosen AS (SELECT tool, count(*) FILTER (kept) AS documents FROM prefiltered GROUP BY tool),

@@ -5,7 +5,6 @@ whose loss is L-: without the call, or with the call and no response; if that lo
 and the sum is an upper bound. Tokens' texts need the tokenizer of the run's model on this machine.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,8 +41,8 @@ def next_tokens(call: Mapping[str, Any], texts: Sequence[str] | None) -> list[Ne
     plain, bare, response = (call.get(f"log_p_{name}") for name in ("plain", "call", "response"))
     if not plain or not response:
         return []
-    loss_call = math.inf if bare is None or call["loss_call"] is None else call["loss_call"]
-    reference: Sequence[float] = plain if call["loss_plain"] <= loss_call else bare
+    is_less = call["loss_call"] is not None and call["loss_call"] < call["loss_plain"]
+    reference: Sequence[float] = bare if bare is not None and is_less else plain
     return [
         NextToken(
             text=None if texts is None else texts[t],

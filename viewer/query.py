@@ -93,8 +93,6 @@ def link(path: str, **values: Any) -> str:
 
 
 def document_link(doc_id: str, call: Mapping[str, Any] | None = None, version: str = "") -> str:
-    """Return the link to a document, and to a call of it, given by `tool` (of a chain all of its tools, joined by `+`),
-    `position` and, among several there, `nth`.
-    """
+    """Return the link to a document, or to a call of it: `tool` (of a chain all, joined by `+`), `position`, `nth`."""
     chosen = None if call is None else f"{call['tool']}:{call['position']}:{call.get('nth', 0)}"
     return link(f"/documents/{quote(doc_id, safe='')}", version=version, call=chosen) + ("#call" if chosen else "")

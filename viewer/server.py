@@ -1,9 +1,4 @@
-"""The viewer's server: listens on one address and serves the pages of one data folder until it is ended.
-
-    python -m viewer.server --data DIR --port N
-
-`toolformer view` and `toolformer up` start it.
-"""
+"""The viewer's server, which `toolformer view` and `toolformer up` start: `python -m viewer.server --data DIR`."""
 
 import argparse
 
@@ -15,7 +10,6 @@ from tasks.settings import allowed_hosts, allowed_origins
 from viewer.app import make_app
 
 PORT = 8001
-_GRACE_S = 2  # for open requests when it is told to end
 
 
 class ViewerServer(ListeningServer):
@@ -26,19 +20,10 @@ class ViewerServer(ListeningServer):
 
     def __init__(self, data: str, host: str = "127.0.0.1", port: int = PORT) -> None:
         app = make_app(data, hosts=allowed_hosts(), origins=allowed_origins())
-        super().__init__(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                ws="none",
-                lifespan="on",
-                timeout_graceful_shutdown=_GRACE_S,
-            ),
-            host,
-            port,
+        config = uvicorn.Config(  # open requests have two seconds when it is told to end
+            app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
         )
+        super().__init__(config, host, port)
 
 
 def main() -> None:

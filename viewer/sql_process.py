@@ -1,7 +1,6 @@
 """A user's own query, in a process of its own: it only reads (`warehouse.queries.guarded`), and can always be ended.
 
-Restrictions hold for all connections of a process to the snapshot, and the pages keep their memory. When its time is
-over, the query is interrupted, and its process killed if it does not end then.
+When its time is over, the query is interrupted, and its process killed if it does not end then.
 """
 
 import json

@@ -3,7 +3,6 @@
 What is truncated, altered or gone is set aside with its commit, so that the next build computes it again.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from warehouse.commits import Dataset
@@ -40,20 +39,15 @@ def audit(store: Store) -> list[Damage]:
         problems = store.quarantine(commit).items()
         damaged += [Damage(path, problem, dependents(commit_id)) for path, problem in problems]
     checked = {file.path for commit in commits.values() for file in commit.files}
-    for dataset in datasets:
-        damaged += [damage for damage in _damaged_files(store, dataset) if damage.path not in checked]
+    for dataset, file in [(one, file) for one in datasets for file in one.files if file.path not in checked]:
+        try:
+            store.read(file, columns=[])
+        except StoreError as exc:
+            store.set_aside(file.path, str(exc))
+            damaged.append(Damage(file.path, "is truncated, altered or gone", (dataset.label,)))
     return damaged
 
 
 def missing_files(store: Store, dataset: Dataset) -> list[str]:
     """Return the files of a version that are missing or have another size; none is read, and none is set aside."""
     return [file.path for file in dataset.files if (store.files.stat(file.path) or (None,))[0] != file.bytes]
-
-
-def _damaged_files(store: Store, dataset: Dataset) -> Iterator[Damage]:
-    for file in dataset.files:
-        try:
-            store.read(file, columns=[])
-        except StoreError as exc:
-            store.set_aside(file.path, str(exc))
-            yield Damage(file.path, "is truncated, altered or gone", (dataset.label,))

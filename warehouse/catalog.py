@@ -10,8 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -47,15 +46,13 @@ _OWNED = (COMMIT_TABLES, RUN_TABLES, DATASET_TABLES)
 _PROBE_BYTES = 1 << 20  # without so much space no database can be opened
 
 
-class Catalog:
+class Catalog(contextlib.AbstractContextManager["Catalog"]):
     """A catalog that is open, usually as long as a flow runs; a context manager. Threads may share it.
 
     Args:
-        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`), where every
-            store has a schema of its own.
-        store: the store to bring it up to date with; a damaged DuckDB file is set aside and rebuilt from it. None: the
-            catalog is taken as it is.
-        rebuild: rebuild the catalog from the store's commits in any case.
+        url: a path (or `duckdb:///path`) for DuckDB, or a SQLAlchemy URL (`postgresql+psycopg://...`).
+        store: to bring it up to date with, or, with `rebuild` or if a DuckDB file is damaged, to rebuild it from; None:
+            the catalog is taken as it is.
         wait_s, on_wait: as of `FileLock`, of the DuckDB file.
 
     Raises:
@@ -124,10 +121,10 @@ class Catalog:
         self, commits: Iterable[Commit] = (), runs: Iterable[Run] = (), datasets: Iterable[Dataset] = ()
     ) -> None:
         """Add records, or replace those with the same ids; adding one twice changes nothing."""
-        self._change(facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets))
+        self._change(facts_from_records({commit.id: commit for commit in commits}.values(), runs, datasets), {})
 
     @again_if_lost
-    def _change(self, facts: Facts, gone: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType({})) -> None:
+    def _change(self, facts: Facts, gone: Mapping[str, Sequence[tuple[str, ...]]]) -> None:
         with self._write() as connection:
             for tables in _OWNED:
                 self._delete(connection, tables, gone.get(tables[0], ()))
@@ -168,10 +165,8 @@ class Catalog:
             known = {
                 kind: {row for (row,) in connection.execute(sa.select(*_keys(kind)))} for kind in ("commits", "runs")
             }
-            known["datasets"] = {
-                f"{name}/{version}-{made}" if made else f"{name}/{version}"
-                for name, version, made in connection.execute(sa.select(*_keys("datasets")))
-            }
+            rows = connection.execute(sa.select(*_keys("datasets")))
+            known["datasets"] = {f"{name}/{version}-{made}".removesuffix("-") for name, version, made in rows}
             runs = METADATA.tables["runs"]
             known["runs"] -= set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.state == "running")))
         stored = {kind: store.names(kind) for kind in known}
@@ -246,9 +241,6 @@ class Catalog:
     def close(self) -> None:
         """Close the database and release the lock; a second call does nothing."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -196,8 +196,7 @@ class Run:
 class Dataset:
     """One way in which a version of a named C* was made: its files, and what its card says about this way.
 
-    Versions are named by their content alone. If other thresholds, another corpus or another model gave the same
-    content, the version has a record for each of them, distinguished by `made`.
+    Versions are named by their content; if several ways gave the same, each has a record, distinguished by `made`.
     """
 
     name: str

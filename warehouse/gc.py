@@ -44,15 +44,12 @@ def needed_commits(
     runs: Iterable[Run],
     datasets: Iterable[Dataset],
     *,
-    unfinished_since: str = "",
+    unfinished_since: str,
     all_completed: bool = False,
 ) -> set[str]:
-    """Return the ids of the commits that must be kept.
+    """Return the ids of the commits that must be kept, with what unfinished runs since a time (ISO UTC) made or used.
 
-    Args:
-        unfinished_since: ISO UTC; keep what unfinished runs that started later made or used.
-        all_completed: keep everything that a completed run used; for data folders in which a dataset's card is lost, so
-            that its needs are unknown.
+    `all_completed` keeps all that completed runs used: where a dataset's card is lost, its needs are unknown.
     """
     by_id = {commit.id: commit for commit in commits}
     runs, datasets = list(runs), list(datasets)

@@ -88,9 +88,7 @@ class IndexedCalls:
     ) -> MovedCalls:
         """Return a page of the calls that only the second of two filters keeps, and one of those only the first keeps.
 
-        Args:
-            comes_after: where the last page of those that come ended; None: this is the first page.
-            goes_after: ... of those that go.
+        `comes_after` and `goes_after` say where the page before ended; None: this is the first.
         """
         was, becomes = self._kept(before), self._kept(after)
         return MovedCalls(self._page(becomes & ~was, n, comes_after), self._page(was & ~becomes, n, goes_after))

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 import sqlalchemy.exc
@@ -51,7 +51,7 @@ class Lease:
     token: str  # unique, so that a lease that was lost and taken again is another lease
 
 
-class Leases:
+class Leases(contextlib.AbstractContextManager["Leases"]):
     """The leases on the work of one store; they end after `lease_s` seconds without renewal. Threads may share it."""
 
     def __init__(self, url: str, store: Store, *, lease_s: float = LEASE_S) -> None:
@@ -118,9 +118,6 @@ class Leases:
         if self._renewer is not None:
             self._renewer.join()
         self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

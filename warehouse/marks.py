@@ -72,21 +72,20 @@ def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Ve
         return []
     rows = ({**asdict(mark.call), "verdict": mark.verdict, "user": mark.user, "at": mark.at} for mark in marks)
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    if store.is_local:
-        path = Path(store.root, _FOLDER, f"{name}.jsonl")
-        try:
-            _append(path, lines)
-        except OSError as exc:
-            raise StoreError(f"cannot write marks to {path}: {error_line(exc)}") from exc
-    else:
+    if not store.is_local:
         store.files.put(f"{_FOLDER}/{name}/{at.replace(':', '')}-{uuid.uuid4().hex[:8]}.jsonl", lines)
+        return marks
+    path = Path(store.root, _FOLDER, f"{name}.jsonl")
+    try:
+        _append(path, lines)
+    except OSError as exc:
+        raise StoreError(f"cannot write marks to {path}: {error_line(exc)}") from exc
     return marks
 
 
 def _append(path: Path, lines: bytes) -> None:
     """Add whole lines to a file, on which other processes wait meanwhile; if that fails, leave it as it was."""
     make_folder(path.parent)
-    is_new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         filelock.lock_descriptor(handle, blocking=True)  # until the handle is closed
@@ -103,7 +102,7 @@ def _append(path: Path, lines: bytes) -> None:
             raise
     finally:
         os.close(handle)
-    if is_new:
+    if not size:  # it is new
         fsync_folder(path.parent)
 
 
@@ -124,7 +123,7 @@ def _mark(line: bytes) -> Mark | None:
         dt.datetime.fromisoformat(mark.at)
     except (ValueError, KeyError, TypeError):
         return None
-    texts = (call.doc_id, call.tool, call.input, call.response, mark.user, mark.at)
+    texts = (call.doc_id, call.tool, call.input, call.response, mark.user)
     is_sound = all(isinstance(text, str) for text in texts) and isinstance(call.position, int)
     return mark if is_sound and mark.verdict in get_args(Verdict) else None
 

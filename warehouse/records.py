@@ -1,7 +1,6 @@
 """Small records beside the commits: prompts of builds, finished trainings, certificates of accuracies, and exports.
 
-Writers raise `StoreError` if a name is unsafe or the disk is full. This module does not know what a prompt or a recipe
-means.
+Writers raise `StoreError` if a name is unsafe or the disk is full.
 """
 
 import dataclasses
@@ -116,8 +115,8 @@ def write_export(store: Store, export: Export) -> str:
 
 
 def exports(store: Store) -> dict[str, Export]:
-    found = ((name, store.read_json(f"exports/{name}.json")) for name in sorted(store.names("exports")))
-    return {name: Export(**{**value, "files": tuple(value["files"])}) for name, value in found if value is not None}
+    found = (Export(**{**value, "files": tuple(value["files"])}) for value in store.records("exports"))
+    return {export.id: export for export in found}
 
 
 def certificates(store: Store, dataset: str = "", version: str = "") -> list[Certificate]:
@@ -145,8 +144,6 @@ def prompts_table(store: Store) -> pa.Table:
 
 def trainings_table(store: Store) -> pa.Table:
     """Return the finished trainings, one per row; `recipe` and `curve` are JSON text, `checkpoint` an absolute path."""
-    rows = [
-        {**row, **{name: canonical_json(row.get(name, [])).decode() for name in ("recipe", "curve")}}
-        for row in trainings(store)
-    ]
+    texts = ("recipe", "curve")
+    rows = [{**row, **{name: canonical_json(row.get(name, [])).decode() for name in texts}} for row in trainings(store)]
     return pa.Table.from_pylist(rows, _TRAININGS)

@@ -117,11 +117,14 @@ class StageFacts:
 CHAIN_DEPTHS = (2, 3, 4)  # calls of a chain
 
 _PER_LAST = "Per tool of the last call:"
+_PER_TOOL = "Per query and tool: cosine, call, response and pattern counts, from which every score is computed."
+_PER_METHOD = "Per query and method of choosing: the tool, the large LM's call, and whether the answer is right."
 # The stages of each depth of chains; all depths share three tables.
 _CHAINED = {
     "sample": ("chain_sampled", _CHAIN_SAMPLED, f"{_PER_LAST} the distinct draws after calls that were executed."),
     "execute": (
-        *("chain_executed", _EXECUTED),
+        "chain_executed",
+        _EXECUTED,
         f"{_PER_LAST} each distinct call at the end of a chain, and its response or failure.",
     ),
     "score": ("chain_scored", _CHAIN_SCORED, "Every executed chain of calls with its losses (nats), kept or not."),
@@ -141,15 +144,9 @@ STAGES: dict[str, StageFacts] = {
         ("benchmark", "items", _ITEMS, "The examples of each benchmark, as last read."),
         ("evaluate", "predictions", _PREDICTIONS, "The result of each arm at each k on every example of a benchmark."),
         ("perplexity", "perplexities", _PERPLEXITIES, "Summed negative log-likelihood (nats) of every text."),
-        (
-            *("ground", "groundings", _GROUNDINGS),
-            "Per query and tool: cosine, call, response and pattern counts, from which every score is computed.",
-        ),
+        ("ground", "groundings", _GROUNDINGS, _PER_TOOL),
         ("choose", "tool_choices", _TOOL_CHOICES, "Per query: the tool that a model chose without scores."),
-        (
-            *("answer_grounded", "grounded_answers", _GROUNDED_ANSWERS),
-            "Per query and method of choosing: the tool, the large LM's call, and whether the answer is right.",
-        ),
+        ("answer_grounded", "grounded_answers", _GROUNDED_ANSWERS, _PER_METHOD),
     )
 }
 

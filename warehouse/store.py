@@ -68,16 +68,9 @@ class Store:
     def write(
         self, stage: str, tool: str, shard: str, fingerprint: str, table: pa.Table, name: str | None = None
     ) -> DataFile:
-        """Write one data file of a shard, completely or not at all.
+        """Write one data file of a shard, completely or not at all, or raise a `StoreError`.
 
-        Args:
-            tool: the tool's key; "" if the stage runs once for all tools.
-            fingerprint: hex; the file's name contains its first 16 digits.
-            name: the file's name if a commit has several files; default: the shard's.
-
-        Raises:
-            SchemaError: the columns do not fit.
-            StoreError: a name is unsafe, or the disk is full.
+        `tool` is "" if the stage runs once for all; the file's `name`, if a commit has several, is else the shard's.
         """
         schema = STAGES[stage].schema if stage in STAGES else table.schema
         return self._put_table("shards", stage, tool, name or shard, fingerprint, conform(table, schema))
@@ -99,14 +92,10 @@ class Store:
         return DataFile(path, data_digest, table.num_rows, len(data))
 
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
-        """Return a data file's rows, after its bytes are compared with the digest (about 1 GB/s).
+        """Return a data file's rows, in all or these columns, after its bytes are compared with the digest (1 GB/s).
 
-        Args:
-            columns: return only these columns, in this order; default: all.
-
-        Raises:
-            CorruptDataError: the file is truncated, altered or not Parquet.
-            StoreError: there is no such file, or no such column.
+        A `CorruptDataError` says that it is truncated, altered or not Parquet, a `StoreError` that it or a column is
+        not there.
         """
         data = self.files.get(file.path)
         if data is None:
@@ -143,11 +132,8 @@ class Store:
     def commit(self, commit: Commit) -> Commit:
         """Write a commit, unless the shard has an intact one; return the one that stands. The data must be there.
 
-        If two processes compute one shard, the first commit stands; `gc` deletes what the other process wrote.
-
-        Raises:
-            ConservationError: a balance does not close.
-            StoreError: a data file is missing or short, a name is unsafe, or the disk is full.
+        If two processes compute one shard, the first commit stands; `gc` deletes what the other process wrote. Raises
+        `ConservationError` if a balance does not close, and `StoreError`.
         """
         commit.check()
         for file in commit.files:

@@ -1,7 +1,4 @@
-"""How the stored scores were made, and what two filters of them yield: which calls would come and go.
-
-Every tau_f from the scores' floor on can be tried. The limit on examples per tool is not applied.
-"""
+"""How the stored scores were made, and what two filters of them yield; no limit on examples per tool is applied."""
 
 import json
 from collections.abc import Mapping
@@ -46,9 +43,7 @@ class WhatIf:
 
 def stored_scores(path: str | Path) -> StoredScores:
     with open_snapshot(path) as connection:
-        configs = rows_in(connection, _SQL["configs"])
-        runs = rows_in(connection, _SQL["newest_run"])
-        scoring = rows_in(connection, _SQL["scoring"])
+        configs, runs, scoring = (rows_in(connection, _SQL[name]) for name in ("configs", "newest_run", "scoring"))
         left_out = rows_in(connection, _SQL["left_out"], {"reasons": [*MARK_REASONS, SAME_CALL]})
     reasons = {row["reason"]: row["calls"] for row in left_out}
     return StoredScores(
@@ -63,8 +58,7 @@ def stored_scores(path: str | Path) -> StoredScores:
 
 def what_if(path: str | Path, before: CallFilter, after: CallFilter, n: int = 5) -> WhatIf:
     """Compare two filters of the same tools."""
-    least = min((*before.tau_f.values(), *after.tau_f.values()), default=0.0)
-    calls = IndexedCalls(path, least=least)
+    calls = IndexedCalls(path, least=min((*before.tau_f.values(), *after.tau_f.values()), default=0.0))
     changes = tuple(map(Change, calls.yields(before), calls.yields(after)))
     moved = calls.moved(before, after, n)
     return WhatIf(changes, moved.comes.calls, moved.goes.calls)

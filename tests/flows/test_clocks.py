@@ -75,7 +75,7 @@ def test_the_second_build_is_the_current_one(tmp_path: Path) -> None:
         assert find_dataset(store, "cstar") == second
         viewed = ViewedData(str(tmp_path))
         assert [row["run_id"] for row in viewed.versions()] == ["second", "first"]
-        assert [row["run_id"] for row in viewed.runs()] == ["second", "first"]
+        assert [row["run_id"] for row in viewed.rows("runs")] == ["second", "first"]
         assert rows_of(snapshot, "SELECT run_id FROM runs") == [{"run_id": "first"}, {"run_id": "second"}]
         assert rows_of(snapshot, "SELECT text FROM examples") == [{"text": "[QA(x) -> y] second"}]
 

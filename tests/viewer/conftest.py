@@ -19,13 +19,8 @@ INPUT = '"><img src=x onerror=alert(2)>'
 LONG = "word " * 25_000  # 125,000 characters
 ORIGIN = "http://127.0.0.1:8001"
 ROWS: dict[str, list[str]] = {"s0": ["apples", "hostile", "long"], "s1": ["plain", "unlucky"]}
-TEXTS = {
-    "apples": APPLES,
-    "hostile": HOSTILE,
-    "long": LONG,
-    "plain": "Nothing to count.",
-    "unlucky": "Ten of these 7 failed.",
-}
+TEXTS = {"apples": APPLES, "hostile": HOSTILE, "long": LONG}
+TEXTS |= {"plain": "Nothing to count.", "unlucky": "Ten of these 7 failed."}
 
 # Weights 5, 4, 3, 2, 1 fifteenths. L(eps) = (3 * 5 + 4 + 3 + 2 + 1) / 15 = 25/15, L(e(c, eps)) = (13.5 + 10) / 15,
 # L+ = (1.5 + 4 + 3 + 2 + 2 * 1) / 15 = 12.5/15: the gain is (23.5 - 12.5) / 15 = 11/15.
@@ -53,14 +48,8 @@ CALLS = {
 def _put_shard(store: Store, shard: str) -> list[Any]:
     ids = ROWS[shard]
     documents = [
-        {
-            "doc_id": one,
-            "text": TEXTS[one],
-            "source": "a.jsonl",
-            "line": line,
-            "url": f"https://www.{one}.example/page",
-            "created": f"20{10 + len(one)}-01-02",
-        }
+        {"doc_id": one, "text": TEXTS[one], "source": "a.jsonl", "line": line}
+        | {"url": f"https://www.{one}.example/page", "created": f"20{10 + len(one)}-01-02"}
         for line, one in enumerate(ids)
     ]
     first = put(store, "ingest", "", shard, documents)
@@ -68,10 +57,7 @@ def _put_shard(store: Store, shard: str) -> list[Any]:
     commits = [first]
     for tool, calls in CALLS.items():
         own = [call for call in calls if call["doc_id"] in ids]
-        kept = [
-            {"doc_id": one, "tool": tool, "kept": one != "plain", "reason": "no_number" if one == "plain" else ""}
-            for one in ids
-        ]
+        kept = [{"doc_id": one, "tool": tool, "kept": one != "plain", "reason": "no_number"} for one in ids]
         drawn = [{**call, "rank": 0, "raw": call["input"], "outcome": "ok", "log_p": -1.0, "count": 2} for call in own]
         drawn = [{**row, "rank": 1} if row["position"] == 29 else row for row in drawn]
         answers = [{"tool": tool, "input": call["input"], "response": call["response"]} for call in own]
@@ -87,10 +73,8 @@ def _put_shard(store: Store, shard: str) -> list[Any]:
         commits.append(put(store, "execute", tool, shard, answers, **after))
         commits.append(put(store, "score", tool, shard, own, config={"decay": 0.2, "floor": 0.0}, **after))
     best = [CALLS["calculator"][at] for at in (0, 3, 4) if CALLS["calculator"][at]["doc_id"] in ids]
-    commits.append(
-        put(store, "assemble", "", shard, [_example(call) for call in best], config={"max_examples": 25_000}, **after)
-    )
-    return commits
+    examples = [_example(call) for call in best]
+    return [*commits, put(store, "assemble", "", shard, examples, config={"max_examples": 25_000}, **after)]
 
 
 def _example(call: dict[str, Any]) -> dict[str, Any]:

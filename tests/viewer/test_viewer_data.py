@@ -5,18 +5,16 @@ from pathlib import Path
 
 from wh_fixtures import make_run, put, put_dataset, scored, snapshot_of
 
-from tests.viewer.conftest import changed, pages
+from tests.viewer.conftest import pages
 from viewer.data import ViewedData
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
 
 def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store, viewed, seen = Store(tmp_path), ViewedData(str(tmp_path)), []
     put(store, "score", "qa", "s0", [scored("d1", "qa", 0, 1.0)])
     snapshot_of(store)
-    viewed = ViewedData(str(tmp_path))
-    seen: list[int] = []
 
     def look() -> None:
         with viewed.opened():
@@ -35,16 +33,6 @@ def test_a_page_after_a_publication_waits_for_the_pages_before_it(tmp_path: Path
     assert seen == [1, 2]
     with viewed.opened():
         assert {one.tool for one in viewed.histogram()} == {"mt", "qa"}  # what was known of the old one is forgotten
-
-
-def test_calls_are_read_once_for_each_snapshot(data: Path, tmp_path: Path) -> None:
-    folder = changed(data, tmp_path)
-    viewed = ViewedData(str(folder))
-    calls = viewed.calls()
-    assert viewed.calls() is calls
-    (folder / "warehouse.duckdb").unlink()
-    snapshot_of(Store(folder))
-    assert viewed.calls() is not calls
 
 
 def test_a_version_of_an_older_corpus_is_read_from_its_own_files(tmp_path: Path) -> None:

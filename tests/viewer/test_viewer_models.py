@@ -80,7 +80,7 @@ def test_counts_lead_to_their_items(client: TestClient) -> None:
     assert "The call failed: empty" in words(turned_wrong)
 
 
-def test_items_show_both_continuations_and_come_in_pages(client: TestClient) -> None:
+def test_items_show_both_continuations_and_come_in_pages_and_as_json(client: TestClient) -> None:
     page = shown(client, change="turned_right")
     assert "Items: 11" in words(page)
     assert page.count('<article class="item"') == 10
@@ -90,9 +90,6 @@ def test_items_show_both_continuations_and_come_in_pages(client: TestClient) -> 
     rest = client.get(unescape(link)).text
     assert rest.count('<article class="item"') == 1
     assert "Next page" not in rest
-
-
-def test_items_as_json(client: TestClient) -> None:
     [item] = client.get("/models?tool=qa&format=json").json()["items"]
     assert (item["task"], item["item_id"], item["change"]) == ("svamp", HOSTILE, "turned_wrong")
     assert item["second"]["failure"] == "empty"
@@ -140,11 +137,6 @@ def test_a_user_s_own_tool_has_its_key_and_colour(tmp_path: Path) -> None:
         page = shown(found)
     assert "svamp units 0 1 0 0 0" in words(page)
     assert f'<mark class="call {tool_class("units")}"><bdi> [Convert(3 km) -&gt; 3000 m]</bdi></mark>' in page
-
-
-def test_without_evaluations_the_page_says_so(data: Path) -> None:
-    with pages(data) as client:
-        assert "No evaluation is completed yet" in words(client.get("/models").text)
 
 
 def test_only_calls_that_were_made_are_coloured() -> None:

@@ -1,5 +1,7 @@
 """The pages over a hand-made data folder: what they show, what they find, and how hostile texts appear."""
 
+import csv
+import io
 import re
 from collections.abc import Callable
 from html import unescape
@@ -30,16 +32,16 @@ def listed(page: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r'<th scope="row"><a href="/documents/([a-z]+)', page)))
 
 
-def test_every_page_is_in_the_menu() -> None:
-    assert PAGES.keys() <= MENU.keys()
-
-
-def test_the_first_page_lists_versions_and_runs(page: Get, version: str) -> None:
+def test_the_first_page_lists_versions_and_runs_and_says_where_to_start(page: Get, version: str) -> None:
     shown = page("/")
     assert version in words(shown)
     assert "calculator 3 qa 0" in words(shown)
     assert f'href="/documents?version={version.replace("@", "%40")}"' in shown
     assert "r1" in words(shown)
+    start = shown.partition("Where to start")[2].partition("</ul>")[0]
+    calls, thresholds, document = re.findall(r'href="([^"]+)"', start)
+    assert (calls, thresholds) == ("/calls?outcome=kept", "/thresholds")
+    assert document in {f"/documents/{one}" for one in ("apples", "hostile", "long")}  # those with a kept call
 
 
 def test_the_first_page_shows_a_funnel_and_the_gains_of_each_tool(page: Get) -> None:
@@ -53,14 +55,9 @@ def test_the_first_page_shows_a_funnel_and_the_gains_of_each_tool(page: Get) -> 
     assert f'<rect class="bar {tool_class("qa")}"' in shown
 
 
-def test_the_first_page_says_where_to_start(page: Get) -> None:
-    start = page("/").partition("Where to start")[2].partition("</ul>")[0]
-    calls, thresholds, document = re.findall(r'href="([^"]+)"', start)
-    assert (calls, thresholds) == ("/calls?outcome=kept", "/thresholds")
-    assert document in {f"/documents/{one}" for one in ("apples", "hostile", "long")}  # those with a kept call
-
-
 def test_every_page_names_the_version_it_speaks_of(page: Get, version: str) -> None:
+    assert PAGES.keys() <= MENU.keys()
+    assert "No evaluation is completed yet" in words(page("/models"))
     for path in (*MENU, "/documents/apples"):
         assert f" Of {version} of c, built " in words(page(path)), path  # the current build's
     for path in ("/documents", "/documents/apples"):
@@ -117,7 +114,9 @@ def test_what_the_stages_dropped_is_listed(page: Get) -> None:
         ({"text": '"make 4"'}, ["apples"]),
         ({"text": '"4 make"'}, []),
         ({"text": "'; DROP TABLE facts.gains; --"}, []),
-        ({"host": "hostile.example"}, ["hostile"]),
+        ({"host": "HOSTILE.example"}, ["hostile"]),
+        ({"host": "example"}, ["apples", "hostile", "long", "plain", "unlucky"]),
+        ({"host": "xample"}, []),
         ({"since": "2017", "until": "2017"}, ["hostile", "unlucky"]),  # 2010 + the id's letters
         ({"longest": "20"}, ["plain"]),
         ({"shortest": "125000"}, ["long"]),
@@ -155,13 +154,10 @@ def test_calls_are_listed_by_gain_and_outcome(page: Get) -> None:
 
 
 def test_the_calls_that_flip_are_those_of_what_if(page: Get, data: Path) -> None:
-    shown = page("/thresholds", **{"tau.calculator": "0.7", "tau.qa": "0.1", "k.calculator": "1"})
-    after = CallFilter({"calculator": 0.7, "qa": 0.1}, {"calculator": 1})
-    answer = what_if(data / "warehouse.duckdb", NOW, after, 100)
     # Nothing goes: 11/15 > 0.7. The qa call may come, but the calculator's at its position gains more.
-    assert (answer.comes, answer.goes) == ((), ())
-    assert "would be added: 0" in words(shown)
-    assert "would be removed: 0" in words(shown)
+    shown = words(page("/thresholds", **{"tau.calculator": "0.7", "tau.qa": "0.1", "k.calculator": "1"}))
+    assert "would be added: 0" in shown
+    assert "would be removed: 0" in shown
     shown = page("/thresholds", **{"tau.calculator": "0.75", "tau.qa": "0.1"})
     answer = what_if(data / "warehouse.duckdb", NOW, CallFilter({"calculator": 0.75, "qa": 0.1}), 100)
     # Now it goes, and the qa call is the best that is allowed at 16.
@@ -237,3 +233,51 @@ def test_nothing_built_yet(tmp_path: Path) -> None:
         answer = client.get("/documents")
         assert answer.status_code == 503
         assert "build a dataset, or reconcile" in answer.text
+
+
+def test_calls_as_shown(client: TestClient) -> None:
+    page = client.get("/calls", params={"outcome": "below_threshold"}).text
+    [as_json, as_csv] = (unescape(one) for one in re.findall(r'<a href="(\?[^"]*format=[^"]+)"', page))
+    calls = client.get(f"/calls{as_json}").json()["calls"]
+    assert [(call["tool"], call["position"], call["gain"]) for call in calls] == [
+        ("qa", 16, pytest.approx(0.2)),
+        ("calculator", 29, pytest.approx(0.1)),
+    ]
+    answer = client.get(f"/calls{as_csv}")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="calls.csv"'
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [(row["tool"], row["input"], row["response"]) for row in rows] == [
+        ("qa", "How many apples?", "4"),
+        ("calculator", "3 + 1", "4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "tables"),
+    [
+        ("/", ["funnel", "gains", "versions", "runs"]),
+        ("/documents", ["documents"]),
+        ("/documents/hostile", ["calls"]),
+        ("/thresholds?tau.calculator=0.75", ["now", "then", "gains", "comes", "goes"]),
+        ("/judge", ["precisions", "agreements"]),
+        ("/sql?q=SELECT 1 AS n, 2 AS n, NULL AS m", ["rows"]),
+    ],
+)
+def test_every_page_with_a_table_gives_its_rows(client: TestClient, path: str, tables: list[str]) -> None:
+    further = f"{path}{'&' if '?' in path else '?'}format="
+    found = client.get(f"{further}json").json()
+    assert list(found) == tables
+    for name, rows in found.items():
+        text = client.get(f"{further}csv&table={name}").text
+        assert len(list(csv.DictReader(io.StringIO(text)))) == len(rows)
+    if path == "/documents/hostile":
+        assert found["calls"][0]["input"] == INPUT
+    if "SELECT" in path:
+        assert found["rows"] == [{"n": "1", "n_2": "2", "m": None}]
+
+
+def test_what_is_no_table_is_told(client: TestClient) -> None:
+    assert "table is one of calls, not 'x'" in unescape(client.get("/calls?format=csv&table=x").text)
+    assert client.get("/calls?format=xml").status_code == 400
+    assert client.get("/sql?format=csv").status_code == 404

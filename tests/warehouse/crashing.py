@@ -2,11 +2,9 @@
 
     python crashing.py kill|full store|whole FOLDER
 
-Steps are the calls that change a disk: a folder made, a file opened for writing, its data written (half of it, at the
-step that is hit), flushed, renamed, removed. What DuckDB does by itself is not counted; kills in the midst of that are
-`make chaos`'s. Every child is a fork of a process that has imported everything and opened nothing. For each n the
-program lets one child run into its n-th step, looks at what it left, lets another child do the whole again, and
-compares; it prints a JSON list. `store` is the life without catalog, snapshot and gc: a hundredth of the time.
+Steps are the calls that change a disk: a folder made, a file opened, written (half of it, at the step that is hit),
+flushed, renamed, removed; not what DuckDB does by itself. For each n a forked child runs into step n, and another
+does the whole again; what both leave is compared and printed as a JSON list. `store` has no catalog, snapshot or gc.
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -28,16 +27,13 @@ def build(store: Store) -> tuple[Commit, Commit, Dataset]:
 
 
 @pytest.mark.parametrize("damage", [truncate, alter])
-def test_damaged_data_is_told_with_who_rests_on_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    store = Store(tmp_path)
+def test_damaged_data_is_told_and_who_rests_on_it(store: Store, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     documents, _, dataset = build(store)
     assert audit(store) == []
     file = documents.files[0]
     damage(tmp_path / file.path)
     assert (store.find("ingest", "", "s0", documents.fingerprint) is None) == (damage is truncate)
-    with pytest.raises(
-        CorruptDataError, match=r"run the same build again: it sets the file aside and computes the shard again"
-    ):
+    with pytest.raises(CorruptDataError, match="run the same build again: it sets the file aside"):
         store.read(file)
     (found,) = audit(store)
     assert (found.path, found.datasets) == (file.path, (f"cstar@{dataset.version}",))
@@ -53,21 +49,15 @@ def test_damaged_data_is_told_with_who_rests_on_it(tmp_path: Path, damage: Calla
 
 
 @pytest.mark.parametrize("damage", [truncate, alter])
-def test_damaged_records_are_told(
-    store: Store, tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_records_are_told(store: Store, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     documents, _, dataset = build(store)
     name = f"cstar@{dataset.version}"
     records = [f"commits/{documents.id}.json", "runs/r1.json", f"datasets/cstar/{dataset.version}.json"]
-    for path in records[:1]:
-        damage(tmp_path / path)
+    damage(tmp_path / records[0])
     assert [(d.path, d.datasets) for d in audit(store)] == [(records[0], (name,))]
     for path in records[1:]:
         damage(tmp_path / path)
-    with caplog.at_level(logging.WARNING):
-        found = audit(store)
-    assert {d.path: d.datasets for d in found} == {records[1]: (), records[2]: (name,)}
-    assert all(path in caplog.text for path in records[1:])
+    assert {d.path: d.datasets for d in audit(store)} == {records[1]: (), records[2]: (name,)}
     assert store.runs() == store.datasets() == []
 
 

@@ -114,9 +114,7 @@ def test_packing_onto_a_full_disk_says_so_and_leaves_nothing(small_disk: Path, t
     store.write_run(make_run("r1", [put(store, "ingest", "", "s0", many).key]))
     snapshot = snapshot_of(store)
     ballast = fill(small_disk, leave=8 << 20)
-    with pytest.raises(
-        SnapshotError, match="the disk is full; free some space there, or choose a file on another disk"
-    ):
+    with pytest.raises(SnapshotError, match="the disk is full; free some space there, or choose a file on another"):
         pack(snapshot, small_disk / "c4.duckdb")
     assert list(small_disk.iterdir()) == [ballast]
 

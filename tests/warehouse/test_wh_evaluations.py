@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,9 +50,8 @@ def test_accuracy_by_hand(store: Store) -> None:
     assert one.items() >= counts.items()
     shares = [one[k] for k in ("accuracy", "call_rate", "accuracy_called", "accuracy_uncalled")]
     assert shares == pytest.approx([0.4, 0.6, 2 / 3, 0.0])
-    assert [one[k] for k in ("task", "arm", "k", "base", "source", "completed")] == [
-        *("svamp", "toolformer", 10, "b", "svamp.json", True)
-    ]
+    about = {"task": "svamp", "arm": "toolformer", "k": 10, "base": "b", "source": "svamp.json", "completed": True}
+    assert one.items() >= about.items()
     rates = {r["tool"]: r for r in rows_of(path, "FROM call_rates")}
     assert {tool: (r["items"], r["rate"], r["accuracy"], r["failure_rate"]) for tool, r in rates.items()} == {
         "calculator": (2, 0.4, 0.5, 0.5),
@@ -61,11 +59,10 @@ def test_accuracy_by_hand(store: Store) -> None:
     }
 
 
-def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_one(tmp_path: Path) -> None:
+def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_one(store: Store) -> None:
     def call(tool: str, *, requested: bool = True, failure: str | None = None) -> dict[str, Any]:
         return {"tool": tool, "position": 3, "input": "i", "response": "r", "failure": failure, "requested": requested}
 
-    store = Store(tmp_path)
     one = answered(store, "e1", 0, [predicted("a", "e1", right=True, tool="qa"), predicted("b", "e1", right=False)])
     chain = [call("qa"), call("calculator", failure="empty"), call("calculator")]
     rows = [
@@ -77,9 +74,8 @@ def test_several_calls_of_an_item_are_counted_and_stand_beside_evaluations_of_on
     several = put(store, "evaluate", "", "e8-0", rows, parts={"evaluation": "e8"}, config=told("e8", max_calls=8))
     store.write_run(make_run("r1", [one.key, several.key], flow="evaluate"))
     path = snapshot_of(store)
-    found = {
-        r["evaluation"]: (r["max_calls"], r["called"], r["call_rate"], r["calls_per_item"]) for r in accuracies(path)
-    }
+    figures = ("max_calls", "called", "call_rate", "calls_per_item")
+    found = {row["evaluation"]: tuple(row[name] for name in figures) for row in accuracies(path)}
     # e1: one call in two items. e8: three calls, none, one, none in four
     assert found == {"e1": (1, 1, 0.5, 0.5), "e8": (8, 2, 0.5, 4 / 4)}
     rates = {(r["evaluation"], r["tool"]): r for r in rows_of(path, "FROM call_rates")}
@@ -99,27 +95,19 @@ def test_the_newest_completed_run_of_an_evaluation_counts_and_others_stay(store:
     store.write_run(make_run("r2", [evening.key], EVENING, flow="evaluate"))
     late = answered(store, "e1", 2, [predicted("d", "e1", right=True)])
     store.write_run(make_run("r3", [late.key], "2024-05-02T22:00:00+00:00", flow="evaluate", state="running"))
-    found = {r["evaluation"]: (r["items"], r["right"], r["evaluated"]) for r in accuracies(snapshot_of(store))}
+    half = answered(store, "e3", 0, [predicted("a", "e3", right=True)])
+    store.write_run(make_run("r4", [half.key], flow="evaluate", state="failed"))
+    path = snapshot_of(store)
+    assert rows_of(path, "SELECT evaluation FROM accuracy WHERE NOT completed") == [{"evaluation": "e3"}]
+    found = {r["evaluation"]: (r["items"], r["right"], r["evaluated"]) for r in accuracies(path)}
     # times are TIMESTAMP in UTC
     assert found == {"e1": (1, 0, dt.datetime(2024, 5, 2, 20)), "e2": (1, 0, dt.datetime(2024, 5, 2, 8))}
 
 
-def test_an_evaluation_that_never_ended_is_seen_but_is_no_figure(store: Store) -> None:
-    half = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
-    store.write_run(make_run("r1", [half.key], flow="evaluate", state="failed"))
-    path = snapshot_of(store)
-    assert rows_of(path, "SELECT evaluation, items, completed FROM accuracy") == [
-        {"evaluation": "e1", "items": 1, "completed": False}
-    ]
-    assert accuracies(path) == []
-
-
 def test_a_build_and_an_evaluation_do_not_hide_each_other(store: Store) -> None:
-    document = {"doc_id": "d1", "text": "1 + 1 is 2"}
-    build = put(store, "ingest", "", "s0", [document])
-    scores = put(
-        store, "score", "calculator", "s0", [scored("d1", "calculator", 3, 0.7), scored("d1", "calculator", 5, -1.0)]
-    )
+    build = put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": "1 + 1 is 2"}])
+    calls = [scored("d1", "calculator", 3, 0.7), scored("d1", "calculator", 5, -1.0)]
+    scores = put(store, "score", "calculator", "s0", calls)
     store.write_run(make_run("r1", [build.key, scores.key], MORNING))
     answers = answered(store, "e1", 0, [predicted("a", "e1", right=True)])
     store.write_run(make_run("r2", [answers.key], EVENING, flow="evaluate"))

@@ -24,11 +24,10 @@ def build(store: Store, config: str, day: int, *, state: str = "completed", data
     parts, created = {"config": config}, f"2024-05-{day:02d}T12:00:00+00:00"
     more = {"parts": parts, "created": created, "run_id": config}
     documents = put(store, "ingest", "", "s0", [{"doc_id": "d1", "text": config}], **more)
-    digests = (documents.files[0].digest,)
-    scores = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, float(day))], inputs=digests, **more)
-    examples = put(
-        store, "assemble", "", "s0", [{"doc_id": "d1", "text": config}], inputs=(scores.files[0].digest,), **more
-    )
+    read = (documents.files[0].digest,)
+    scores = put(store, "score", "qa", "s0", [scored("d1", "qa", 1, float(day))], inputs=read, **more)
+    read = (scores.files[0].digest,)
+    examples = put(store, "assemble", "", "s0", [{"doc_id": "d1", "text": config}], inputs=read, **more)
     commits = [documents, scores, examples]
     store.write_run(make_run(config, [c.key for c in commits], started=created, state=state))
     if dataset is not None:
@@ -106,9 +105,7 @@ def test_leftovers_go_by_age_and_quarantine_goes(store: Store, tmp_path: Path) -
     os.utime(tmp_path / left.path, (MAY, MAY))
     os.utime(tmp_path / "shards" / "x.parquet.99-ab.tmp", (MAY, MAY))
     assert listed(store) == kinds
-    os.utime(
-        tmp_path / left.path, (MAY + 30 * DAY_S - 60, MAY + 30 * DAY_S - 60)
-    )  # a minute old: its commit may follow
+    os.utime(tmp_path / left.path, (MAY + 30 * DAY_S - 60,) * 2)  # a minute old: its commit may follow
     assert left.path not in listed(store)
     os.utime(tmp_path / left.path, (MAY, MAY))
     assert set(take_away(store)) == set(kinds)
@@ -125,15 +122,12 @@ def test_while_a_dataset_s_card_is_lost_whatever_it_may_need_stays(store: Store,
     assert listed(store) == {}
     store.files.put(f"datasets/cstar/{card.name}", whole)  # the same build wrote it again
     assert set(listed(store)) == {f"quarantine/datasets/cstar/{card.name}{more}" for more in ("", ".why.json")}
-    assert dataset_commits(store.datasets()[0], {c.id: c for c in store.commits()}, store.runs()) == {
-        c.id for c in named
-    }
+    needed = dataset_commits(store.datasets()[0], {c.id: c for c in store.commits()}, store.runs())
+    assert needed == {c.id for c in named}
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4])
-def test_killed_half_way_it_leaves_a_consistent_warehouse(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
-) -> None:
+def test_a_kill_leaves_it_consistent(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     named, gone, newest = build(store, "a", 1, dataset="cstar"), build(store, "b", 2), build(store, "c", 3)
     snapshot_of(store)
     with Catalog(tmp_path / "catalog.duckdb", store=store) as catalog:
@@ -168,9 +162,7 @@ names = st.sampled_from(["a", "b", "c", "d", "e"])
 
 @settings(max_examples=25, deadline=None)  # each asks DuckDB what is current
 @given(st.lists(st.tuples(names, st.lists(names, max_size=3)), max_size=8), st.lists(names, max_size=2), st.data())
-def test_what_is_kept_has_all_it_was_made_from(
-    made: list[tuple[str, list[str]]], wanted: list[str], data: st.DataObject
-) -> None:
+def test_sources_are_kept_as_well(made: list[tuple[str, list[str]]], wanted: list[str], data: st.DataObject) -> None:
     commits = []
     for number, (digest, inputs) in enumerate(made):
         file = DataFile(f"p{number}", digest, 1, 1)

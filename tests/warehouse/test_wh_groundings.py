@@ -99,16 +99,6 @@ def test_equal_scores_are_decided_by_the_order_of_the_library(store: Store) -> N
     assert [row["tool"] for row in rows] == ["qa"]
 
 
-def test_the_newest_run_of_a_grounding_counts_and_groundings_stand_beside_each_other(store: Store) -> None:
-    first = grounded(store, "g1", [grounding((1, 0), TWO_TOOLS)], [("qa",)])
-    other = grounded(store, "g2", [grounding((1, 0), TWO_TOOLS)], [("calculator",)])
-    store.write_run(make_run("r1", [first.key], "2024-05-02T08:00:00+00:00", flow="ground"))
-    store.write_run(make_run("r2", [other.key], "2024-05-02T20:00:00+00:00", flow="ground"))
-    path = snapshot_of(store)
-    accuracies = {r["grounding"]: r["accuracy"] for r in rows_of(path, "FROM grounding_accuracy(0.75, 1)")}
-    assert accuracies == {"g1": 0.0, "g2": 1.0}
-
-
 def test_choices_answers_and_costs_by_hand(store: Store) -> None:
     def chosen(item: str, tool: str | None, right: list[str]) -> dict[str, Any]:
         about = {"grounding": "g1", "method": "lm", "task": "svamp", "item_id": item, "query": "?"}

@@ -1,7 +1,7 @@
-"""Lists of calls and documents in pages: every one on exactly one page, whatever a page holds."""
+"""The snapshot's index: yields, lists and pages of calls, chains among them, are the method's; pages of documents."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +10,136 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wh_fixtures import put, scored, snapshot_of
 
+from tasks.shards import arrow
+from tests.support.plain_filter import plain_survivors
 from toolformer_core.annotate.call_filter import CallFilter
+from toolformer_core.records import ScoredCall
+from warehouse.commits import Commit
 from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
-from warehouse.queries import Sample
-from warehouse.queries.documents import DocumentFilter, example_of, find_documents
+from warehouse.queries import Yield, rows_of, yield_by_threshold
+from warehouse.queries.calls import Sample
+from warehouse.queries.documents import DocumentFilter, find_documents
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
 TOOLS = ("calculator", "qa")
-Rows = dict[str, list[dict[str, Any]]]
+TAUS = st.fixed_dictionaries({tool: st.sampled_from([-2.0, 0.5, 1.0, 1.2]) for tool in TOOLS})
+FILTERS = st.builds(
+    CallFilter,
+    TAUS,
+    st.sampled_from([{}, {"qa": 1}, {"calculator": 1, "qa": 2}]),
+    st.sampled_from([{}, {"qa": 0.9}]),  # p(" [") is 1 at position 0, and less elsewhere
+    st.sampled_from([frozenset(), frozenset({"qa"}), frozenset(TOOLS)]),
+)
+Row = dict[str, Any]
+
+_called = {"tool": st.sampled_from(TOOLS), "input": st.sampled_from(["a", "b"])}
+_link = st.fixed_dictionaries({**_called, "response": st.just("1")})
+_call = {
+    "doc_id": st.sampled_from(["d1", "d2"]),
+    "position": st.integers(0, 2),
+    "gain": st.sampled_from([-1.0, 0.5, 1.0, 1.5, float("nan")]),
+    **_called,
+}
+SINGLE = st.lists(st.fixed_dictionaries(_call), max_size=8)
+_chain = {**_call, "preceding_calls": st.lists(_link, min_size=1, max_size=2)}
+CHAINS = st.lists(st.fixed_dictionaries(_chain), max_size=8)
 
 
-def calls() -> st.SearchStrategy[Rows]:
-    """Few documents, positions and gains, so that calls meet at a position and gain alike."""
-    one = st.fixed_dictionaries(
-        {
-            "doc_id": st.sampled_from(["d1", "d2", "d3"]),
-            "position": st.integers(0, 3),
-            "gain": st.sampled_from([0.2, 0.5, 1.0, 1.5, float("nan")]),
-            "input": st.sampled_from(["a", "b"]),
-            "log_p": st.sampled_from([-1.0, -3.0]),  # of the position
-        }
-    )
-    return st.fixed_dictionaries({tool: st.lists(one, max_size=8) for tool in TOOLS})
+def written(store: Store, single: Iterable[Row], chains: Iterable[Row], window: int | None = 2) -> list[Commit]:
+    """One shard of documents "d1" and "d2": draws whose rank is the position, of log p = -rank, and what was scored.
+
+    A chain goes on from single calls that were scored; those that are not among the rows gain next to nothing.
+    """
+    chains = list(chains)
+    starts = [
+        {"doc_id": row["doc_id"], "position": row["position"], "gain": -3.0, **row["preceding_calls"][0]}
+        for row in chains
+    ]
+    put(store, "ingest", "", "s0", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
+    made = []
+    for tool in TOOLS:
+        own = [_scored(row, window) for row in (*single, *starts) if row["tool"] == tool]
+        put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in own])
+        made.append(put(store, "score", tool, "s0", own))
+    for links in (2, 3):
+        for tool in TOOLS:
+            own = [_scored(r, window) for r in chains if r["tool"] == tool and len(r["preceding_calls"]) == links - 1]
+            full = [{**row, "loss_shorter": row["loss_plain"], "log_p": 0.0} for row in own]
+            made.append(put(store, f"score_{links}", tool, "s0", full))
+    return made
 
 
-def published(store: Store, rows: Rows) -> Path:
-    """One shard: its documents, and draws and scored calls whose windows are two characters long."""
-    documents = [{"doc_id": one, "text": "0123456789"} for one in ("d1", "d2", "d3")]
-    first = put(store, "ingest", "", "s0", documents)
-    for tool, own in rows.items():
-        full = [{**scored(tool=tool, **row), "window_end": row["position"] + 2} for row in own]
-        put(store, "sample", tool, "s0", [{**row, "rank": row["position"], "outcome": "ok"} for row in full])
-        put(store, "score", tool, "s0", full, inputs=(first.files[0].digest,))
-    return snapshot_of(store)
+def _scored(row: Row, window: int | None) -> Row:
+    return {**scored(**row), "log_p": -float(row["position"]), "window_end": window and row["position"] + window}
+
+
+def kept(store: Store, made: Iterable[Commit], call_filter: CallFilter) -> list[ScoredCall]:
+    calls = [call for commit in made for call in arrow.scored_of(store.read(commit.files[0]))]
+    ranks = {(c.tool, c.doc_id, c.position): c.position for c in calls}
+    return plain_survivors(calls, call_filter, ranks)
+
+
+def counted(calls: Iterable[ScoredCall], tau_f: dict[str, float]) -> list[Yield]:
+    """Return the yields; a chain has all of its calls."""
+    links = [(tool, call.doc_id) for call in calls for tool in call.tools]
+    return [
+        Yield(tool, tau_f[tool], len({link for link in links if link[0] == tool}), sum(t == tool for t, _ in links))
+        for tool in TOOLS
+    ]
+
+
+def place(call: ScoredCall | Sample) -> tuple[str, int, tuple[str, ...], str, tuple[tuple[str, str, str], ...]]:
+    links = tuple((one.tool, one.input, one.response) for one in call.preceding_calls)
+    return call.doc_id, call.position, (*(tool for tool, *_ in links), call.tool), call.input, links
+
+
+@settings(max_examples=6, deadline=None)
+@given(SINGLE, CHAINS, FILTERS, FILTERS, st.sampled_from([None, 1, 2, 3]), st.integers(1, 4))
+def test_what_the_index_says_is_what_the_method_keeps(
+    single: list[Row], chains: list[Row], before: CallFilter, after: CallFilter, window: int | None, n: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        made = written(store, single, chains, window)
+        path = snapshot_of(store)
+        assert rows_of(path, "FROM facts.broken") == []
+        was, becomes = (kept(store, made, one) for one in (before, after))
+        assert IndexedCalls(path).yields(after) == counted(becomes, dict(after.tau_f))
+        found = what_if(path, before, after, n=100)
+        held, holds = ({place(call)[:3] for call in side} for side in (was, becomes))
+        assert {place(call) for call in found.comes} == {place(c) for c in becomes if place(c)[:3] not in held}
+        assert {place(call) for call in found.goes} == {place(c) for c in was if place(c)[:3] not in holds}
+        by_tau = [
+            one
+            for tau in (0.5, 1.0, 2.0)
+            for one in counted(kept(store, made, CallFilter(dict.fromkeys(TOOLS, tau))), dict.fromkeys(TOOLS, tau))
+        ]
+        assert yield_by_threshold(path) == sorted(by_tau, key=lambda one: (one.tool, one.tau_f))
+        assert moved(path, before, after, n) == [list(found.comes), list(found.goes)]  # on pages of n calls
+        index = IndexedCalls(path)
+
+        def listed(outcome: Outcome) -> list[Sample]:
+            pages = pages_of(lambda key: index.by_gain(after, n, outcome=outcome, after=key))
+            return [call for page in pages for call in page.calls]
+
+        everything = listed("")
+        assert len(everything) == len(set(everything)) == index.by_gain(after, 100).total
+        assert [call.gain for call in everything] == sorted((call.gain for call in everything), reverse=True)
+        parts = [listed(outcome) for outcome in ("kept", "below_threshold", "outdone")]
+        assert sorted(repr(call) for part in parts for call in part) == sorted(map(repr, everything))
+
+
+def test_calls_that_gain_alike_are_told_apart(store: Store) -> None:
+    places = [("d1", 0), ("d1", 3), ("d2", 0), ("d2", 6)]
+    alike = {"tool": "calculator", "gain": 1.0, "input": "a"}
+    written(store, [{"doc_id": one, "position": at, **alike} for one, at in places], [])
+    path = snapshot_of(store)
+    loose, strict = (CallFilter({"calculator": tau, "qa": 0.5}) for tau in (0.5, 2.0))
+    for n in (1, 2, 3, 4):
+        comes, goes = moved(path, loose, strict, n)
+        assert comes == []
+        assert sorted((call.doc_id, call.position) for call in goes) == places
 
 
 def pages_of(page_after: Callable[[Any], Any]) -> Iterator[Any]:
@@ -71,45 +167,6 @@ def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> list[lis
     return out
 
 
-@settings(max_examples=3, deadline=None)
-@given(calls(), st.sampled_from([0.3, 0.5, 1.0]), st.sampled_from([0.3, 1.0, 1.2]), st.integers(1, 4))
-def test_pages_of_moved_calls_are_what_if_s_lists(rows: Rows, tau: float, qa: float, n: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = published(Store(folder), rows)
-        before, after = CallFilter({"calculator": 0.5, "qa": 0.5}), CallFilter({"calculator": tau, "qa": qa})
-        answer = what_if(path, before, after, 100)
-        assert moved(path, before, after, n) == [list(answer.comes), list(answer.goes)]
-
-
-def test_calls_that_gain_alike_are_told_apart(tmp_path: Path) -> None:
-    places = [("d1", 0), ("d1", 3), ("d2", 0), ("d3", 6)]
-    alike = [{"doc_id": one, "position": at, "gain": 1.0, "input": "a"} for one, at in places]
-    path = published(Store(tmp_path), {"calculator": alike, "qa": []})
-    loose, strict = (CallFilter({"calculator": tau, "qa": 0.5}) for tau in (0.5, 2.0))
-    for n in (1, 2, 3, 4):
-        comes, goes = moved(path, loose, strict, n)
-        assert comes == []
-        assert sorted((call.doc_id, call.position) for call in goes) == places
-
-
-@settings(max_examples=3, deadline=None)
-@given(calls(), st.sampled_from([0.3, 1.0]), st.integers(1, 4))
-def test_every_call_has_one_outcome_and_is_on_one_page(rows: Rows, tau: float, n: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = published(Store(folder), rows)
-        now, index = CallFilter({"calculator": tau, "qa": 0.5}), IndexedCalls(path)
-
-        def listed(outcome: Outcome) -> list[Sample]:
-            pages = pages_of(lambda key: index.by_gain(now, n, outcome=outcome, after=key))
-            return [call for page in pages for call in page.calls]
-
-        everything = listed("")
-        assert len(everything) == len(set(everything)) == index.by_gain(now, 100).total
-        assert [call.gain for call in everything] == sorted((call.gain for call in everything), reverse=True)
-        parts = [listed(outcome) for outcome in ("kept", "below_threshold", "outdone")]
-        assert sorted(repr(call) for part in parts for call in part) == sorted(map(repr, everything))
-
-
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
     store = Store(tmp_path)
@@ -133,16 +190,3 @@ def test_a_search_ends_when_its_time_is_over_and_goes_on_from_there(documents: P
     assert not first.full
     # one file was searched, the second, and the third
     assert [[one.doc_id for one in page.documents] for page in (first, *others)] == [[], [], ["g"]]
-
-
-def test_a_host_is_that_of_the_url(documents: Path) -> None:
-    for host, found in (("A.example", ["a"]), ("example", list("abdcefg")), ("xample", [])):
-        page = find_documents(documents, DocumentFilter(host=host), 9)
-        assert [one.doc_id for one in page.documents] == found
-
-
-def test_unknown_stages_and_versions(documents: Path) -> None:
-    with pytest.raises(ValueError, match="reasons are searched in prefilter, sample, execute, not in 'score'"):
-        find_documents(documents, DocumentFilter(stage="score", reason="x"), 1)
-    assert find_documents(documents, DocumentFilter(dataset="a", version="0"), 1).documents == ()
-    assert example_of(documents, "a", "0", "b") is None

@@ -37,14 +37,11 @@ def test_what_was_said_is_there(store: Store) -> None:
     assert add_marks(store, "b", []) == []
 
 
-def test_a_user_s_last_verdict_counts() -> None:
+def test_a_user_s_last_verdict_on_a_call_counts() -> None:
     said: list[tuple[str, int, Verdict]] = [("a", 0, "accept"), ("b", 0, "reject"), ("a", 0, "unsure")]
     said += [("a", 1, "reject"), ("a", 1, "none"), ("b", 2, "none")]
     marks = [Mark(call(position), verdict, user, str(at)) for at, (user, position, verdict) in enumerate(said)]
     assert standing(marks) == {call(0): {"a": "unsure", "b": "reject"}}
-
-
-def test_calls_that_differ_in_anything_are_others() -> None:
     calls = [call(), call(1), call(doc_id="e"), call(tool="mt"), call(input="x"), call(response="x")]
     assert len({one.digest for one in calls}) == len(set(calls)) == 6
     assert call().digest == call().digest

@@ -20,10 +20,9 @@ from warehouse.commits import (
     made_id,
     split_dataset_key,
 )
-from warehouse.errors import ConservationError, CorruptDataError, SchemaError, StoreError
+from warehouse.errors import ConservationError, SchemaError, StoreError
 from warehouse.files.base import LocalFiles
 from warehouse.files.remote import RemoteFiles
-from warehouse.schema import REJECTS
 from warehouse.store import Store
 
 ROWS = [{"doc_id": f"d{i}", "text": f"text {i} é"} for i in range(50)]
@@ -65,14 +64,6 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     assert Store(tmp_path / "x").write("ingest", "", "s", FP, whole.slice(1)).digest not in written
 
 
-def test_data_files_are_never_overwritten(store: Store) -> None:
-    first = put(store, "ingest", "", "s0", ROWS)
-    other = store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
-    assert other.path != first.files[0].path
-    assert other == store.write("ingest", "", "s0", FP, table("ingest", ROWS[:3]))
-    assert store.read(first.files[0]).num_rows == 50
-
-
 def test_what_another_process_has_mended_meanwhile_is_left_alone(tmp_path: Path) -> None:
     """One that was held up between finding a commit damaged and setting it aside takes away nothing that is whole."""
     slow, quick = Store(tmp_path), Store(tmp_path)
@@ -90,13 +81,6 @@ def test_what_another_process_has_mended_meanwhile_is_left_alone(tmp_path: Path)
     slow.quarantine(mended)  # the same one: it goes, and the data that was written anew stays
     assert quick.find("ingest", "", "s0", FP) is None
     assert quick.read(mended.files[0]).num_rows == 50
-
-
-def test_other_bytes_of_the_same_size_are_found_by_the_digest(store: Store) -> None:
-    (file,) = put(store, "ingest", "", "s0", ROWS).files
-    claimed = dataclasses.replace(file, digest="0" * 32)
-    with pytest.raises(CorruptDataError):
-        store.read(claimed)
 
 
 def test_missing_data_makes_a_commit_absent(store: Store) -> None:
@@ -162,19 +146,6 @@ def test_tables_must_have_their_stage_s_columns(store: Store) -> None:
             store.write("ingest", "", "s0", FP, bad)
     with pytest.raises(StoreError, match="no column"):
         store.read(store.write("ingest", "", "s0", FP, good), columns=["nope"])
-
-
-def test_many_files_under_one_commit_and_rejects_beside_them(store: Store) -> None:
-    files = [store.write("ingest", "", "all", FP, table("ingest", ROWS[i::2]), name=f"{i:05d}") for i in range(2)]
-    values = {"source": "a", "line": 1, "reason": "empty_text", "detail": "", "raw": ""}
-    reject = pa.Table.from_pylist([values], schema=REJECTS)
-    files.append(store.write_rejects("ingest", "", "all", FP, reject))
-    assert [f.path.split("/")[0] for f in files] == ["shards", "shards", "rejects"]
-    balance = RowCounts("documents", 51, 50, {"empty_text": 1})
-    commit = make_commit("ingest", "", "all", files, balances=[balance])
-    store.commit(commit)
-    assert store.find("ingest", "", "all", FP) == commit
-    assert commit.rows == 51
 
 
 def test_runs_and_datasets_come_back_oldest_first(store: Store) -> None:
@@ -262,9 +233,7 @@ def test_a_commit_that_does_not_count_is_in_no_commit_s_way(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
-def test_where_there_are_no_hard_links_it_looks_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_without_hard_links_it_looks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def no_links(source: Path, target: Path) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -275,9 +244,7 @@ def test_where_there_are_no_hard_links_it_looks_first(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
 
 
-def test_an_answer_that_was_lost_on_the_network_is_no_other_writer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_lost_on_the_network_is_no_other_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.link
 
     def asked_twice(source: Path, target: Path) -> None:

@@ -65,12 +65,11 @@ def _pair(label: str) -> tuple[str, str]:
 def _differing(viewed: ViewedData, first: str, second: str) -> list[tuple[str, str, str]]:
     made = {f"{row['name']}@{row['version']}": row for row in reversed(viewed.versions())}  # the newest counts
     made_with = []
-    for label in (first, second):
-        rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": made[label]["run_id"]})
+    for version in (made[first], made[second]):
+        rows = rows_of(viewed.snapshot, _PARAMETERS, {"run_id": version["run_id"]})
         record = BuildRecord(json.loads(rows[0]["parameters"] or "{}") if rows else {})
-        made_with.append(
-            {**record.requested("tau_f"), **{name: made[label][name] for name in ("thresholds", "corpus")}}
-        )
+        own = {name: version[name] for name in ("thresholds", "corpus")}
+        made_with.append(record.requested("tau_f") | own)
     out = []
     for name in sorted({*made_with[0], *made_with[1]}):
         one, other = (_only_set(parameters.get(name)) for parameters in made_with)
@@ -97,7 +96,7 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def _document(viewed: ViewedData, query: Query, labels: tuple[str, str], doc_id: str) -> dict[str, Any]:

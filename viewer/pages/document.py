@@ -121,14 +121,13 @@ def pieces_of(
 
 def _chained(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a version's calls, those of a chain (they share their position) as one: the last, behind the others."""
-    positions: dict[int, list[Mapping[str, Any]]] = {}
-    for call in sorted(calls, key=lambda one: one["start"]):
-        positions.setdefault(call["position"], []).append(call)
-    return [{**last, "preceding_calls": links} for *links, last in positions.values()]
+    ordered = sorted(calls, key=lambda one: (one["position"], one["start"]))
+    chains = itertools.groupby(ordered, lambda one: one["position"])
+    return [{**last, "preceding_calls": links} for _, (*links, last) in chains]
 
 
 def _numbered(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    numbers: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
+    numbers = defaultdict[tuple[str, int], Iterator[int]](itertools.count)
     return [{**call, "nth": next(numbers[_tools(call), call["position"]])} for call in calls]
 
 
@@ -153,12 +152,10 @@ def _nth(calls: Iterable[Mapping[str, Any]], call: Mapping[str, Any]) -> int:
 
 
 def _chosen(calls: Iterable[Mapping[str, Any]], wanted: str) -> Mapping[str, Any] | None:
-    if not wanted:
-        return None
-    for call in calls:
-        if f"{_tools(call)}:{call['position']}:{call['nth']}" == wanted:
-            return call
-    raise WrongQueryError(f"the current scores of this document have no call {wanted[:100]!r}")
+    named = {f"{_tools(call)}:{call['position']}:{call['nth']}": call for call in calls}
+    if wanted and wanted not in named:
+        raise WrongQueryError(f"the current scores of this document have no call {wanted[:100]!r}")
+    return named.get(wanted)
 
 
 def _start(query: Query, text: str, chosen: Mapping[str, Any] | None) -> int:
@@ -170,13 +167,9 @@ def _start(query: Query, text: str, chosen: Mapping[str, Any] | None) -> int:
 
 
 def _sections(query: Query, doc_id: str, text: str, start: int) -> list[tuple[str, str]]:
-    parts = {}
-    if start > 0:
-        parts["before this"] = max(0, start - _MAX_CHARS)
-    if start + _MAX_CHARS < len(text):
-        parts["behind this"] = start + _MAX_CHARS
-    path = document_link(doc_id)
-    return [(name, query.to(path, call=None, **{"from": at or None})) for name, at in parts.items()]
+    parts = [("before this", max(0, start - _MAX_CHARS))] if start else []
+    parts += [("behind this", start + _MAX_CHARS)] if start + _MAX_CHARS < len(text) else []
+    return [(name, query.to(document_link(doc_id), call=None, **{"from": at or None})) for name, at in parts]
 
 
 def _panel(
@@ -187,31 +180,30 @@ def _panel(
     version: str,
 ) -> dict[str, Any]:
     document = trace.explanation.document or {}
-    build = viewed.build()
+    build, at = viewed.build(), calls.index(chosen)
     texts = token_texts(build.model, document["text"], chosen) if build else None
     place = {"tool": chosen["tool"], "position": chosen["position"]}
-    position = next((row for row in trace.positions if place.items() <= row.items()), None)
-    at = calls.index(chosen)
+
+    def link(call: Mapping[str, Any]) -> str:
+        return _link_to(document["doc_id"], call, version)
+
     return {
         "call": chosen,
         "long": {name: len(chosen[name]) > _LONG for name in ("input", "response")},
         "short": {name: chosen[name][:_LONG] for name in ("input", "response")},
         "tau_f": trace.thresholds.get(chosen["tool"]),
-        "position": position,
+        "position": next((row for row in trace.positions if place.items() <= row.items()), None),
         "p": math.exp(chosen["log_p"]),
         "tokens": next_tokens(chosen, texts),
         "has_texts": texts is not None,
         "marks": marks_of(viewed, document["doc_id"], chosen),
-        "here": _link_to(document["doc_id"], chosen, version).partition("#")[0],
+        "here": link(chosen).partition("#")[0],
         "rivals": [
-            {**one, "link": _link_to(document["doc_id"], one, version)}
-            for one in calls
-            if one["position"] == chosen["position"] and one is not chosen
+            {**one, "link": link(one)} for one in calls if one["position"] == chosen["position"] and one is not chosen
         ],
         "neighbours": [
-            (label, _link_to(document["doc_id"], calls[other], version))
-            for label, other in (("Previous call", at - 1), ("Next call", at + 1))
-            if 0 <= other < len(calls)
+            *(("Previous call", link(one)) for one in calls[:at][-1:]),
+            *(("Next call", link(one)) for one in calls[at + 1 :][:1]),
         ],
     }
 

@@ -1,5 +1,6 @@
 """Find: documents by words, host, date, length, tool, gain, and by the stage and reason that dropped something."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,9 +39,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     )
     after = DocumentKey(query.text("after"), query.values.get("behind", "")) if query.text("after") else None
     found = find_documents(viewed.snapshot, wanted, _ROWS, after)
-    further = None
-    if found.last is not None:
-        further = query.to("/documents", after=found.last.name, behind=found.last.doc_id)
+    further = found.last and query.to("/documents", after=found.last.name, behind=found.last.doc_id)
     word = wanted.text
     ids = ids_with_prefix(viewed.snapshot, word) if len(word) >= _ID_CHARS and " " not in word and not after else []
     return {
@@ -56,12 +55,11 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
 
 
 def _drops(viewed: ViewedData, tool: str) -> dict[str, str]:
-    rows: dict[str, int] = {}
-    for row in viewed.drops():
-        searched = row["stage"] in DROP_STAGES and not (row["stage"] == "sample" and row["unit"] == "documents")
+    rows: Counter[str] = Counter()
+    for row in viewed.rows("drops"):
+        searched = row["stage"] in DROP_STAGES and (row["stage"], row["unit"]) != ("sample", "documents")
         if searched and tool in ("", row["tool"]):
-            name = f"{row['stage']}:{row['reason']}"
-            rows[name] = rows.get(name, 0) + row["rows"]
+            rows[f"{row['stage']}:{row['reason']}"] += row["rows"]
     stages = list(DROP_STAGES)
     ordered = sorted(rows.items(), key=lambda item: (stages.index(item[0].partition(":")[0]), -item[1], item[0]))
     return {name: f"{name.replace(':', ': ')} ({n:,})" for name, n in ordered}

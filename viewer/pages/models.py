@@ -45,13 +45,8 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
         first = first or _key(baseline(sides.values(), _side(sides, second)))
         query = Query([*query.values.items(), ("a", first), ("b", second)])  # its links stay with these two
     tasks_of = {key: ", ".join(sorted({task for task, _ in side.evaluations})) for key, side in sides.items()}
-    shown = {
-        "sides": {key: f"{_label(side)} ({tasks_of[key]})" for key, side in sides.items()},
-        "a": first,
-        "b": second,
-        "words": WORDS,
-        "counts": None,
-    }
+    labels = {key: f"{_label(side)} ({tasks_of[key]})" for key, side in sides.items()}
+    shown = {"sides": labels, "a": first, "b": second, "words": WORDS, "counts": None}
     if not (first and second):
         return shown
     pair = _side(sides, first), _side(sides, second)
@@ -59,15 +54,9 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     tasks, tools = sorted({one.task for one in counts}), sorted({one.tool for one in counts})
     task, change = query.choice("task", tasks), query.choice("change", CHANGES)
     tool = query.choice("tool", [*filter(None, tools), _NO_TOOL])
-    items, last = changed_items(
-        viewed.snapshot,
-        *pair,
-        _ROWS,
-        changes=[one for one in CHANGES if change in ("", one)],
-        task=task,
-        tool={"": None, _NO_TOOL: ""}.get(tool, tool),
-        after=query.place("after", ItemPlace),
-    )
+    of_tool, after = {"": None, _NO_TOOL: ""}.get(tool, tool), query.place("after", ItemPlace)
+    changes = [one for one in CHANGES if change in ("", one)]
+    items, last = changed_items(viewed.snapshot, *pair, _ROWS, changes=changes, task=task, tool=of_tool, after=after)
     chosen = [one for one in counts if task in ("", one.task) and change in ("", one.change)]
     chosen = [one for one in chosen if tool in ("", one.tool or _NO_TOOL)]
     return {
@@ -116,7 +105,8 @@ def _label(side: EvaluatedSide) -> str:
 
 
 def _origin(viewed: ViewedData, side: EvaluatedSide) -> str:
-    version = viewed.trained_on().get(str(Path(side.model).expanduser().absolute()))
+    versions = {row["checkpoint"]: row["label"] for row in viewed.rows("trained_on")}
+    version = versions.get(str(Path(side.model).expanduser().absolute()))
     return _label(side) + (f" (finetuned on {version})" if version else "")
 
 

@@ -13,7 +13,7 @@ from viewer.rendering import tool_class
 def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     if not viewed.snapshot.is_file():
         return {"build": None, "tools": [], "document": None, "versions": [], "runs": []}
-    made, runs, funnel, bins = viewed.versions(), viewed.runs(), viewed.funnel(), viewed.histogram()
+    made, runs, funnel, bins = viewed.versions(), viewed.rows("runs"), viewed.rows("funnel"), viewed.histogram()
     return {
         "build": viewed.build(),
         "tools": _charts(viewed, funnel),

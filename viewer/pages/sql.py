@@ -42,5 +42,5 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
         "waits": bool(sql) and answer is None,
         "max_rows": MAX_ROWS,
         "timeout_s": TIMEOUT_S,
-        "views": viewed.tables(),
+        "views": viewed.rows("tables"),
     }

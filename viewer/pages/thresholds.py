@@ -36,7 +36,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     for one in then:
         tool, own = one.tool, [part for part in bins if part.tool == one.tool]
         taus = {"now": before.tau_f[tool], "then": after.tau_f[tool]}
-        chart = gain_chart(names.get(tool, tool), own, taus, tool_class(tool))
+        chart = gain_chart(names.get(tool, tool), own, taus, tool_class(tool)) if own else ""
         shown = {"key": tool, "now": now[tool], "then": one, "chart": chart, "bins": own}
         tools.append(shown | _fields(what_if, tool))
     return {

@@ -1,7 +1,4 @@
-"""Local folders whose entries survive a power cut, and files in them that others may not read.
-
-It imports nothing heavy: `lock` needs it before pyarrow may be imported.
-"""
+"""Local folders whose entries survive a power cut, and files in them that others may not read; nothing heavy."""
 
 import contextlib
 import os

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
 import filelock
 import orjson
@@ -26,12 +25,10 @@ _COMMAND_CHARS = 300
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")  # in a URL among a command's arguments
 
 
-class FileLock:
+class FileLock(contextlib.AbstractContextManager["FileLock"]):
     """A lock that is held from construction to `close`; a context manager. Any thread may close it.
 
-    Args:
-        path: the lock file; created if it does not exist.
-        on_wait: called once, before waiting, with an error that names the holder.
+    `on_wait` is called once, before waiting, with an error that names the holder.
 
     Raises:
         LockHeldError: another process or another instance holds the lock, and still did after `wait_s`.
@@ -84,9 +81,6 @@ class FileLock:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
             self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

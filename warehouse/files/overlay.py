@@ -1,7 +1,4 @@
-"""Files over those of a data folder: reads see both, and writes go elsewhere, so that the data folder does not change.
-
-A dry run (`plan`) runs the stages' own code on it, and asks which commits would be found.
-"""
+"""Files over those of a data folder, which does not change: a dry run (`plan`) has the stages' own code work on it."""
 
 from collections.abc import Iterator
 from pathlib import Path

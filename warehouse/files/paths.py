@@ -1,7 +1,4 @@
-"""Paths in the notations of others: SQLAlchemy's URLs of SQLite files, and which paths can hold no data.
-
-It imports nothing heavy: the environment is prepared with it before pyarrow may be imported.
-"""
+"""Paths in the notations of others: SQLite files' URLs, and which paths can hold no data; it imports nothing heavy."""
 
 import re
 from pathlib import Path

@@ -30,10 +30,7 @@ CreateObject = Callable[[str, bytes], bool | None]
 
 
 class RemoteFiles:
-    """Anything a `pyarrow.fs` URL names, e.g. `s3://bucket/folder`; `base` is the root's path within that file system.
-
-    `create_object` creates an object unless there is one; None: the place cannot do that in one step.
-    """
+    """Anything that a `pyarrow.fs` URL names; `base` is the root's path within that file system."""
 
     def __init__(self, root: str, filesystem: Any, base: str, create_object: CreateObject | None = None) -> None:
         self.root = root.rstrip("/")
@@ -138,9 +135,8 @@ def _stat(info: Any) -> tuple[int, float]:
 def open_files(url: str | Path) -> Files:
     """Return the file operations for a local path or a URL: `file://`, `s3://`, `gs://`, ..., or any that fsspec knows.
 
-    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. Arrow
-    finds the credentials, for example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. A StoreError says that the scheme
-    is unknown, or that its place cannot be reached.
+    The query names another S3 server than Amazon's: `s3://bucket/folder?endpoint_override=host:9000&scheme=http`. A
+    StoreError says that the scheme is unknown, or that its place cannot be reached.
     """
     text = str(url)
     if "://" not in text:
@@ -185,16 +181,12 @@ def object_creator(url: str, region: str) -> CreateObject | None:
             try:
                 client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
                 return True
-            except ClientError as exc:
-                code = exc.response.get("Error", {}).get("Code", "")
-                if code in ("PreconditionFailed", "412"):
-                    return False
-                if code in ("NotImplemented", "501"):
-                    return None
-                if code not in ("ConditionalRequestConflict", "409") or not left:
+            except (BotoCoreError, ClientError) as exc:
+                status = exc.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(exc, ClientError) else 0
+                if status in (412, 501):  # there is one; the server knows no such condition
+                    return False if status == 412 else None
+                if status != 409 or not left:
                     raise StoreError(f"cannot write s3://{path}: {exc}") from exc
-            except BotoCoreError as exc:
-                raise StoreError(f"cannot write s3://{path}: {exc}") from exc
         raise AssertionError  # the last try returns or raises
 
     return create

@@ -1,8 +1,7 @@
 """Queries on the published snapshot that return plain rows; here those that most callers ask.
 
-Readers open the snapshot read-only, for one query or for hours: a newly published snapshot is another file under the
-same name, which the next opening sees. Every query raises `SnapshotError` if there is no snapshot, or if data that it
-refers to is gone.
+Readers open the snapshot read-only: one that is published later is another file under the same name. Every query raises
+`SnapshotError` if there is no snapshot, or if data that it refers to is gone.
 """
 
 from warehouse.queries.builds import Yield, current_build, stats, yield_by_threshold

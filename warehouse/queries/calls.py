@@ -1,7 +1,7 @@
 """Queries on calls: the best ones with the text around them, and how much the calls of each tool gain."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,12 +65,12 @@ class GainBin:
 def samples(path: str | Path, n: int = 10, kept: bool = False) -> list[Sample]:
     """Return the `n` calls with the largest gains: of C*, or of all calls that a lower threshold could keep."""
     with open_snapshot(path) as connection:
-        if not kept:
-            found = calls_with_text(connection, rows_in(connection, _SQL["best"], {"n": n}))
-            return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
-        calls = rows_in(connection, _SQL["kept"], {"n": n})
-        texts = _texts(connection, sorted({row["doc_id"] for row in calls}))
-        return [_sample(row, texts) for row in calls]
+        calls = rows_in(connection, _SQL["kept" if kept else "best"], {"n": n})
+        if kept:
+            texts = _texts(connection, calls)
+            return [_sample(row, texts) for row in calls]
+        found = calls_with_text(connection, calls)
+        return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
 
 
 def tool_names(path: str | Path) -> dict[str, str]:
@@ -96,10 +96,9 @@ def gain_histogram(path: str | Path) -> list[GainBin]:
 def calls_with_text(
     connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int = WIDTH
 ) -> tuple[Sample, ...]:
-    """Return calls of the index with the text around them, in the same order; only their shards' files are read.
+    """Return calls of the index, given as rows of `facts.gains` with `tool`, with the text around them, in this order.
 
-    Args:
-        picked: the calls, with `slot`, `tool`, `doc` and `position` as in `facts.gains`.
+    Only their shards' files are read.
     """
     if not picked:
         return ()
@@ -110,7 +109,7 @@ def calls_with_text(
         own = [row for row in picked if (row["slot"] in chains) is chained]
         for row in _scored_rows(connection, table, own) if own else ():
             found[row.pop("slot"), row.pop("doc"), row["position"]] = row
-    texts = _texts(connection, sorted({row["doc_id"] for row in found.values()}))
+    texts = _texts(connection, found.values())
     keys = [(row["slot"], row["doc"], row["position"]) for row in picked]
     if not found.keys() >= set(keys):
         raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
@@ -120,15 +119,14 @@ def calls_with_text(
 def _scored_rows(
     connection: duckdb.DuckDBPyConnection, table: str, picked: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    relation = files_sql(
-        connection, table, _SQL["files_of_slots"], {"slots": [row["slot"] for row in picked], "table": table}
-    )
+    names = {"docs": "doc", "positions": "position", "slots": "slot"}
+    given = {name: [row[column] for row in picked] for name, column in names.items()}
+    relation = files_sql(connection, table, _SQL["files_of_slots"], {"slots": given["slots"], "table": table})
     tools, front, order = "[]::VARCHAR[]", "", PRECEDENCE
     if table == "chain_scored":
         tools, front, order = "[one.tool FOR one IN s.preceding_calls]", ", preceding_calls", CHAIN_PRECEDENCE
-    names = {"docs": "doc", "positions": "position", "slots": "slot"}
     sql = _SQL["picked"].format(front=front, relation=relation, tools=tools, order=order)
-    return rows_in(connection, sql, {name: [row[column] for row in picked] for name, column in names.items()})
+    return rows_in(connection, sql, given)
 
 
 def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -154,7 +152,8 @@ def _sample(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> 
     return Sample(**{**call, **around, "preceding_calls": links})
 
 
-def _texts(connection: duckdb.DuckDBPyConnection, doc_ids: list[str]) -> dict[str, str]:
+def _texts(connection: duckdb.DuckDBPyConnection, calls: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    doc_ids = sorted({call["doc_id"] for call in calls})
     relation = files_sql(connection, "documents", _SQL["files_of_texts"], {"ids": doc_ids})
     sql = f"SELECT doc_id, text FROM {relation} WHERE doc_id IN (SELECT unnest($ids))"
     return {row["doc_id"]: row["text"] for row in rows_in(connection, sql, {"ids": doc_ids})} if relation else {}

@@ -65,22 +65,17 @@ def compare_versions(
         calls = [_calls_sql(connection, version) for version in (first, second)]
         sides = " UNION ALL ".join(f"SELECT {side} AS side, * FROM ({sql})" for side, sql in enumerate(calls, 1))
         connection.execute(f"CREATE OR REPLACE TEMP TABLE calls AS {sides}")
-        try:
-            tools = tuple(ComparedTool(**row) for row in rows_in(connection, _SQL["counts"]))
-            goes, more_goes = _only(connection, 1, n, goes_after)
-            comes, more_comes = _only(connection, 2, n, comes_after)
-        finally:
-            connection.execute("DROP TABLE calls")
+        tools = tuple(ComparedTool(**row) for row in rows_in(connection, _SQL["counts"]))
+        goes, more_goes = _only(connection, 1, n, goes_after)
+        comes, more_comes = _only(connection, 2, n, comes_after)
     return Comparison(tools, goes, comes, more_goes, more_comes)
 
 
 def _calls_sql(connection: duckdb.DuckDBPyConnection, version: tuple[str, str]) -> str:
-    dataset, digest = version
-    if not rows_in(connection, _SQL["version"], {"dataset": dataset, "version": digest}):
-        raise SnapshotError(f"there is no version {dataset}@{digest}")
-    if (relation := version_sql(connection, dataset, digest)) is None:
-        return _SQL["no_calls"]
-    return _SQL["calls"].format(relation)
+    if not rows_in(connection, _SQL["version"], dict(zip(("dataset", "version"), version, strict=True))):
+        raise SnapshotError(f"there is no version {'@'.join(version)}")
+    relation = version_sql(connection, *version)
+    return _SQL["calls"].format(relation) if relation else _SQL["no_calls"]
 
 
 def _only(

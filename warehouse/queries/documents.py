@@ -94,10 +94,8 @@ class _Part(NamedTuple):
 
 
 class _Conditions(NamedTuple):
-    """Conditions on a document `d` and its example `e`, the tables that they read, and their parameters."""
-
-    sql: list[str]
-    tables: set[str]
+    sql: list[str]  # of a document `d` and its example `e`
+    tables: set[str]  # that they read besides
     parameters: dict[str, Any]
 
 

@@ -49,18 +49,13 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 @contextmanager
 def run_query(path: str | Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY) -> Iterator[Rows]:
-    """Run one query and yield its rows, which can be read until the block ends.
+    """Run one query in so much `memory` (e.g. `500MB`) and yield its rows, which can be read until the block ends.
 
     The restrictions hold for all open connections of this process to the snapshot.
 
-    Args:
-        sql: one statement that returns rows: SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN.
-        memory: how much it may use, e.g. `500MB`.
-
     Raises:
-        RefusedQueryError: it is not one such statement, or it would read a file beyond the data folder.
+        RefusedQueryError: it is not one statement that returns rows, or would read a file beyond the data folder.
         QueryError: it fails, or it needs too much time or memory.
-        SnapshotError: there is no snapshot.
     """
     with open_snapshot(path) as opened, opened.cursor() as connection:
         _check(sql)

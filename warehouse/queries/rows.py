@@ -25,12 +25,10 @@ _limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  
 
 @contextmanager
 def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
-    """Have queries of this thread take little memory while this block runs, and write what is more to a folder.
+    """Have connections of this thread take little memory while this block runs, and write what is more to a folder.
 
-    Args:
-        limit: the memory of a connection.
-        folder: None: a new one, which goes with this block. A process that opens one snapshot in several threads names
-            a folder that stays: DuckDB has one for all connections to a file.
+    Without a `folder` it is a new one, which goes with this block. A process that opens one snapshot in several threads
+    names one that stays: DuckDB has one for all connections to a file.
     """
     with tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True) as own:
         token = _limit.set((limit, str(folder or own)))
@@ -113,15 +111,12 @@ def data_root(connection: duckdb.DuckDBPyConnection) -> str | None:
     return str(rows[0]["value"]) if rows else None
 
 
-def files_sql(
-    connection: duckdb.DuckDBPyConnection, table: str, sql: str, parameters: dict[str, Any] | None = None
-) -> str | None:
-    """Return SQL of the rows of a table in the files whose `path` a query returns; None if there are none.
+def files_sql(connection: duckdb.DuckDBPyConnection, table: str, sql: str, parameters: dict[str, Any]) -> str | None:
+    """Return SQL of the rows of a table in the files whose `path` a query returns (None: there are none).
 
     In a packed snapshot it is the table itself.
     """
-    root = data_root(connection)
-    if root is None:
+    if (root := data_root(connection)) is None:
         return table
     files = rows_in(connection, sql, parameters)
     return parquet_sql(f"{root}/{row['path']}" for row in files) if files else None
@@ -150,11 +145,9 @@ def _fetched(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Rows]) -> 
     except duckdb.IOException as exc:
         raise SnapshotError(data_is_gone(exc)) from exc
     except duckdb.Error as exc:
-        if _is_of_another_version(connection):
-            raise SnapshotError(
-                "another version of this program wrote the snapshot: run toolformer reconcile with the same --data"
-            ) from exc
-        raise SnapshotError(f"the query failed: {error_line(exc)}") from exc
+        other = "another version of this program wrote the snapshot: run toolformer reconcile with the same --data"
+        problem = other if _is_of_another_version(connection) else f"the query failed: {error_line(exc)}"
+        raise SnapshotError(problem) from exc
 
 
 def _is_of_another_version(connection: duckdb.DuckDBPyConnection) -> bool:

@@ -1,7 +1,6 @@
 """What changed in the facts since the last snapshot, applied to a copy of it, or to an empty file.
 
-Commits, runs and datasets are compared by what identifies them, and only the rows of those that differ are read from
-the catalog. Of a run's list of commits, length and digest are compared.
+Records are compared by what identifies them, of a run's list of commits length and digest; only what differs is read.
 """
 
 import duckdb

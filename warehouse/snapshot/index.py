@@ -1,9 +1,8 @@
 """The snapshot's index: small tables that say what a threshold yields and where a document is (see the README).
 
-Rows of `facts.gains` stand by document (a hash), position and precedence, as `call_filter` takes them. `alike` is a
-hash of the input and the calls in front, null where no other call of the slot and document has it; `rank` (null:
-unknown) and `log_p` are those of the position, of a chain its first call's. A slot's `tool` is that of a chain's last
-call.
+Rows of `facts.gains` stand by document (a hash), position and precedence. `alike` is a hash of the input and the calls
+in front, null where no other call of the slot and document has it; `rank` (null: unknown) and `log_p` are those of the
+position, of a chain its first call's. A slot's `tool` is that of a chain's last call.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -47,18 +46,15 @@ _TABLES = {
 
 _STAGES = ("score", *(f"score_{depth}" for depth in CHAIN_DEPTHS))
 _SQL = queries_beside(__file__)
-_NO_RANKS = """SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false"""
-_NO_OPENERS = """SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0.0 AS log_p WHERE false"""
 _PRECEDING_TOOLS = "[one.tool FOR one IN preceding_calls]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(NamedTuple):
     slot: int  # the first one of its commit
     path: str
     rows: int
     chained: bool
-    draws: tuple[str, ...]  # paths of the files of draws
+    draws: list[str]  # paths of the files of draws
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
@@ -136,11 +132,8 @@ class _Slots:
 def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Source]]:
     batch: list[_Source] = []
     for _, of_shard in itertools.groupby(rows, lambda row: row[0]):
-        own = [
-            _Source(slots[commit_id], path, count, chained, tuple(draws))
-            for _, _, commit_id, path, count, chained, draws in of_shard
-            if count
-        ]
+        own = [_Source(slots[commit_id], *file) for _, _, commit_id, *file in of_shard]
+        own = [source for source in own if source.rows]
         if batch and sum(source.rows for source in (*batch, *own)) > _BATCH:
             yield batch
             batch = []
@@ -152,7 +145,7 @@ def _batches(rows: Sequence[Any], slots: dict[str, int]) -> Iterator[list[_Sourc
 def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Table, pa.Table]:
     """Return the rows of `gains` and of `gain_bins` for whole shards; `duckdb.Error`: a file cannot be read."""
     single, chains = ([one for one in batch if one.chained is chained] for chained in (False, True))
-    ranks, parts, bins = _NO_RANKS, [], []
+    ranks, parts, bins = _SQL["no_ranks"], [], []
     if draws := dict.fromkeys(store.locate(path) for source in single for path in source.draws):
         ranks = f'SELECT DISTINCT doc_id, tool AS opener, "position", "rank" FROM {parquet_sql(draws)}'
     if single:
@@ -166,7 +159,7 @@ SELECT {_slots_of(single)} AS slot, doc_id, tool, tool AS opener, "position", ga
             files = parquet_sql(store.locate(source.path) for source in chains)
             reader.register("_of_chains", _chain_slots(reader, files, chains, slots))
             scored = f"SELECT *, file_index, {_PRECEDING_TOOLS} AS preceding_tools FROM {files}"
-            openers = _NO_OPENERS
+            openers = _SQL["no_openers"]
             if single:
                 drawn = parquet_sql(store.locate(source.path) for source in single)
                 openers = f'SELECT doc_id, tool, "position", any_value(log_p) AS log_p FROM {drawn} GROUP BY ALL'
@@ -178,22 +171,10 @@ JOIN _of_chains AS o ON o.file = c.file_index AND o.preceding_tools = c.precedin
 LEFT JOIN ({openers}) AS l ON l.doc_id = c.doc_id AND l.tool = c.preceding_tools[1] AND l."position" = c."position"
 """)
             bins.append(_binned(chains, files))
-        gains = reader.sql(_gains_sql(" UNION ALL BY NAME ".join(f"({part})" for part in parts), ranks))
+        calls = " UNION ALL BY NAME ".join(f"({part})" for part in parts)
+        gains = reader.sql(_SQL["gains"].format(calls=calls, ranks=ranks, order=CHAIN_PRECEDENCE))
         counts = reader.sql(f"{' UNION ALL '.join(bins)} ORDER BY ALL")
         return gains.to_arrow_table().cast(_GAINS), counts.to_arrow_table().cast(_BINS)
-
-
-def _gains_sql(calls: str, ranks: str) -> str:
-    return f"""
-WITH calls AS (
-    FROM ({calls})
-    QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {CHAIN_PRECEDENCE}) = 1
-)
-SELECT slot, hash(doc_id) AS doc, "position", gain, log_p, "rank",
-       CASE WHEN count(window_end) OVER (PARTITION BY slot, doc_id, input, preceding_calls) > 1
-            THEN CASE WHEN preceding_calls = [] THEN hash(input) ELSE hash(input, preceding_calls) END END AS alike,
-       window_end
-FROM calls LEFT JOIN ({ranks}) USING (doc_id, opener, "position") ORDER BY doc, "position", {CHAIN_PRECEDENCE}"""
 
 
 def _slots_of(sources: Sequence[_Source]) -> str:

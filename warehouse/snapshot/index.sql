@@ -61,3 +61,20 @@ FROM current_files ANTI JOIN facts.document_files USING (path, digest) RETURNING
 
 -- query sort: All documents are sorted by id.
 CREATE OR REPLACE TABLE facts.document_locations AS FROM facts.document_locations ORDER BY doc_id, file
+
+-- query gains: The rows of `gains` of some calls: of each slot the best at a position.
+WITH calls AS (
+    FROM ({calls})
+    QUALIFY row_number() OVER (PARTITION BY slot, doc_id, "position" ORDER BY {order}) = 1
+)
+SELECT slot, hash(doc_id) AS doc, "position", gain, log_p, "rank",
+       CASE WHEN count(window_end) OVER (PARTITION BY slot, doc_id, input, preceding_calls) > 1
+            THEN CASE WHEN preceding_calls = [] THEN hash(input) ELSE hash(input, preceding_calls) END END AS alike,
+       window_end
+FROM calls LEFT JOIN ({ranks}) USING (doc_id, opener, "position") ORDER BY doc, "position", {order}
+
+-- query no_ranks: What stands for the draws of a shard that has none.
+SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false
+
+-- query no_openers: What stands for the single calls that chains begin with, where there are none.
+SELECT '' AS doc_id, '' AS tool, 0 AS "position", 0.0 AS log_p WHERE false

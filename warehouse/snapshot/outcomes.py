@@ -1,8 +1,7 @@
 """What the rule of `call_filter` says of the index's calls, for SQL to read.
 
-`facts.gains.best`: the call is kept where every tool's threshold is low enough for all of its calls. `facts.yields`:
-examples and calls of a tool in a shard where all tools have one threshold. Equal calls nearby count as the current C*
-was assembled, which every row of `facts.slots` notes as `repeats`.
+`facts.gains.best`: the call is kept where all thresholds are low enough. `facts.yields`: examples and calls of a tool
+in a shard where all tools have one threshold. Equal calls nearby count as every row of `facts.slots` says (`repeats`).
 """
 
 import json
@@ -47,11 +46,10 @@ def columns_of(gains: pa.Table, tools: Mapping[int, Tools]) -> CallColumns:
 
 def filter_of_current(connection: duckdb.DuckDBPyConnection) -> CallFilter:
     """Return the filter of the current C*; without one, the filter that is the default."""
-    found = connection.execute(
+    [(config, tools)] = connection.execute(
         """SELECT any_value(c.config) FILTER (c.stage = 'assemble'), list(DISTINCT c.tool) FILTER (c.stage = 'score')
         FROM facts.commits AS c JOIN facts.current USING (commit_id)"""
-    ).fetchone()
-    config, tools = found or (None, None)
+    ).fetchall()
     values = json.loads(config or "{}")  # a build leaves no positions out
     settings = {name: values[name] for name in ("tau_f", "keep_repeats") if name in values}
     return CallFilter.of_build(tools or (), settings)

@@ -21,10 +21,11 @@ from warehouse.snapshot.relations import sql_text
 from warehouse.snapshot.remote import register_files_of_snapshot
 from warehouse.snapshot.tables import create_views
 
-_MEMORY = "512MB"  # for copying; the rest goes to disk, beside the file
-_THREADS = 2  # each keeps rows in that memory
+_MEMORY, _THREADS = "512MB", 2  # for copying; each thread keeps rows in it, and the rest goes to disk beside the file
 _POINTERS = ("document_files", "document_locations", "version_files", "views")  # tables of `facts` that refer to files
 _ABOUT_ROWS = "name NOT IN ('data', 'url')"  # the rows of `facts.about` that are not paths
+_COLUMNS = """SELECT table_name, column_name, data_type FROM duckdb_columns()
+WHERE database_name = 'snapshot' AND schema_name = 'facts' ORDER BY table_name, column_index"""
 _UNCHANGED = ("prompts",)  # tables of `facts` with texts of the user, which stay as they are
 
 
@@ -45,16 +46,12 @@ def pack(
     Args:
         on_table: called with each table and its number of rows before it is copied.
         tables: the tables to copy, of those that the snapshot only refers to; views of others are left out. None: all.
-
-    Raises:
-        SnapshotError: there is no such table, the snapshot or its data cannot be read, or the file cannot be written.
     """
     about = {row["name"]: row["value"] for row in rows_of(snapshot, "FROM facts.about")}
     if unknown := sorted(set(tables or ()) - TABLES.keys()):
         raise SnapshotError(f"there is no table {', '.join(unknown)}; the tables are: {', '.join(TABLES)}")
     chosen = tuple(name for name in TABLES if tables is None or name in tables)
-    out = out.absolute()
-    temporary = temporary_beside(out)
+    temporary = temporary_beside(out := out.absolute())
     try:
         make_folder(out.parent)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{temporary.name}.") as spill:
@@ -94,10 +91,7 @@ def _copy_tables(
         connection.execute("USE snapshot")
         connection.execute("CREATE SCHEMA packed.facts")
         columns: dict[str, list[str]] = {}
-        for table, column, kind in connection.execute(
-            """SELECT table_name, column_name, data_type FROM duckdb_columns()
-            WHERE database_name = 'snapshot' AND schema_name = 'facts' ORDER BY table_name, column_index"""
-        ).fetchall():
+        for table, column, kind in connection.execute(_COLUMNS).fetchall():
             name = f'"{column}"'
             with_paths = kind == "VARCHAR" and table not in _UNCHANGED
             columns.setdefault(table, []).append(f"{_without_paths(name, root)} AS {name}" if with_paths else name)
@@ -117,10 +111,9 @@ def _copy_tables(
 
 def _without_paths(column: str, root: str) -> str:
     """Return SQL of a text or JSON text without absolute paths: relative below `root`, elsewhere the name alone."""
-    relative = (
-        f"""regexp_replace({column}, {sql_text(f'(^|["#=]){re.escape(root)}/')}, '\\1', 'g')""" if root else column
-    )
-    return f"""regexp_replace({relative}, '(^|["#=])/(?:[^"/]*/)*([^"/]+)/*($|")', '\\1\\2\\3', 'g')"""
+    if root:
+        column = f"""regexp_replace({column}, {sql_text(f'(^|["#=]){re.escape(root)}/')}, '\\1', 'g')"""
+    return f"""regexp_replace({column}, '(^|["#=])/(?:[^"/]*/)*([^"/]+)/*($|")', '\\1\\2\\3', 'g')"""
 
 
 def _add_views(temporary: Path, partial: bool) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The published snapshot: one DuckDB file that users query at any time; it is replaced in one step.
 
-Small tables are copied into it (schema `facts`); the big tables are views over the Parquet files of the current
-commits. A new snapshot is a copy of the last one to which the changes are applied, so that it costs what changed; if
-there is none that fits, they are applied to an empty file, with the same result.
+Small tables are copied into it (schema `facts`); the big tables are views over the current commits' Parquet files. A
+new snapshot is a copy of the last one with the changes applied, so that it costs what changed, or begins as an empty
+file.
 """
 
 import contextlib
@@ -44,13 +44,11 @@ WHERE {} OR commit_id IN (FROM new_commits) OR commit_id IN (FROM facts.broken)"
 def publish(store: Store, catalog: Catalog, *, recheck: bool = True, anew: bool = False) -> Path:
     """Write `warehouse.duckdb` into the local folder, replacing the last snapshot in one step; return its path.
 
-    Args:
-        recheck: check whether every data file is still as its commit says; False: only those of commits that the last
-            snapshot does not show, so that the work of a refresh does not grow with everything that was ever written.
-        anew: take nothing from the last snapshot.
+    On a `SnapshotError` or `CatalogError` the last one stays.
 
-    Raises:
-        SnapshotError, CatalogError: the snapshot could not be written, or the catalog not be read; the last one stays.
+    Args:
+        recheck: check whether every data file is still as its commit says; False: only those of new and broken commits.
+        anew: take nothing from the last snapshot.
     """
     target = store.local_folder / SNAPSHOT
     temporary = temporary_beside(target)
@@ -131,7 +129,10 @@ def _can_be_changed(copy: Path) -> bool:
 def _update(connection: duckdb.DuckDBPyConnection, store: Store, catalog: Catalog, recheck: bool, run_id: str) -> None:
     connection.execute("CREATE SCHEMA IF NOT EXISTS facts")
     connection.execute("CREATE TABLE IF NOT EXISTS facts.about (name VARCHAR, value VARCHAR)")
-    _describe(connection, store)
+    about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
+    about |= {} if store.is_local else {"url": store.url}
+    connection.execute("DELETE FROM facts.about WHERE name IN ('published', 'data', 'index', 'url')")
+    connection.executemany("INSERT INTO facts.about VALUES (?, ?)", list(about.items()))
     changed = apply_changes(connection, catalog, run_id)
     _update_broken(connection, store, recheck)
     stages = connection.execute("SELECT DISTINCT stage FROM facts.commits ORDER BY stage").fetchall()
@@ -181,13 +182,6 @@ def _leave_out_unchanged(connection: duckdb.DuckDBPyConnection, store: Store) ->
     sql = """DELETE FROM checked USING _rows AS l WHERE l.path = checked.path AND l.bytes = checked.bytes
         AND l.changed <= epoch(TRY_CAST(checked.created AS TIMESTAMP)) + 1"""
     execute_with(connection, sql, table_of(columns("path text, bytes int, changed real"), listed))
-
-
-def _describe(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    about = {"published": datetime.now(UTC).isoformat(), "data": store.root, "index": FORMAT}
-    about |= {} if store.is_local else {"url": store.url}
-    connection.execute("DELETE FROM facts.about WHERE name IN ('published', 'data', 'index', 'url')")
-    connection.executemany("INSERT INTO facts.about VALUES (?, ?)", list(about.items()))
 
 
 def _read_through(snapshot: Path, store: Store) -> None:

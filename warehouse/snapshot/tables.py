@@ -1,7 +1,7 @@
 """The tables and views that users query in a snapshot: views over the Parquet files, and views over the facts.
 
-A view is created again only if its SQL changed (`facts.views` has digests). A version of C* whose files are not all
-there is left out; if it was made in several ways, the last of them whose files are there is shown.
+A view is created again only if its SQL changed. Of a version of C* that was made in several ways, the last whose files
+are all there is shown.
 """
 
 import contextlib
@@ -26,7 +26,6 @@ _ABOUT = {facts.table: facts.about for facts in STAGES.values()} | {
 }
 
 _OVER_FACTS = ""  # stands for all views and macros over the facts in `facts.views`
-
 _SQL = queries_beside(__file__)
 
 
@@ -37,37 +36,25 @@ def update_tables(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     empty: dict[str, pa.Schema] = {}  # name -> columns of a table without rows
     if (examples := _version_examples_sql(connection, store)) is not None:
         wanted["dataset_examples"] = examples
-    added_columns = {"documents": f"{HOST} AS host", "examples": _current_version_sql(connection)}
+    rows = connection.execute(f"SELECT name, version FROM ({query('current_build')})").fetchall()
+    dataset, version = map(sql_text, rows[0] if rows else ("", ""))  # of the current C*
+    added = {"documents": f", {HOST} AS host", "examples": f", {dataset} AS dataset, {version} AS version"}
     for table in (*TABLES, *(name for name in sorted(shown) if name not in TABLES and name not in statements())):
-        if table in wanted:
-            continue
         if paths := shown.get(table):
             files = parquet_sql(store.locate(path) for path in paths)
-            columns = ", ".join(filter(None, ("*", added_columns.get(table, ""))))
-            wanted[table] = f"SELECT {columns} FROM {files}"
-        else:
+            wanted[table] = f"SELECT *{added.get(table, '')} FROM {files}"
+        elif table not in wanted:
             empty[table] = TABLES[table]
     _replace_changed(connection, wanted, empty)
-
-
-def _current_version_sql(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return SQL of two columns, `dataset` and `version` of the current C*; both are '' until there is a version."""
-    rows = connection.execute(f"SELECT name, version FROM ({query('current_build')})").fetchall()
-    dataset, version = rows[0] if rows else ("", "")
-    return f"{sql_text(dataset)} AS dataset, {sql_text(version)} AS version"
 
 
 def _version_examples_sql(connection: duckdb.DuckDBPyConnection, store: Store) -> str | None:
     """Make `facts.version_files`, and return the SQL of the view `dataset_examples`; None: no version has rows."""
     connection.execute(_SQL["version_parts"])
-    unlisted = connection.execute(_SQL["unlisted"]).fetchall()
-    intact = [
-        (path, digest)
-        for path, digest, rows, size in unlisted
-        if store.is_unaltered(DataFile(path, digest, rows, size), -math.inf)
-    ]
-    paths, digests = [path for path, _ in intact], [digest for _, digest in intact]
-    connection.execute(_SQL["mark_whole"], {"paths": paths, "digests": digests})
+    unlisted = [DataFile(*row) for row in connection.execute(_SQL["unlisted"]).fetchall()]
+    intact = [file for file in unlisted if store.is_unaltered(file, -math.inf)]
+    given = {"paths": [file.path for file in intact], "digests": [file.digest for file in intact]}
+    connection.execute(_SQL["mark_whole"], given)
     connection.execute(_SQL["version_files"])
     files = connection.execute("SELECT DISTINCT file, path FROM facts.version_files ORDER BY file").fetchall()
     if not files:
@@ -112,14 +99,9 @@ def _comment(connection: duckdb.DuckDBPyConnection, name: str, kind: str) -> Non
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_text(_ABOUT[name])}")
     about = column_comments()
     columns = [row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()]
-    comments = {column: about.get(f"{name}.{column}", about.get(column)) for column in columns}
-    connection.execute(
-        ";".join(
-            f'COMMENT ON COLUMN {name}."{column}" IS {sql_text(comment)}'
-            for column, comment in comments.items()
-            if comment  # a stage added by others has columns of its own
-        )
-    )
+    comments = ((column, about.get(f"{name}.{column}", about.get(column))) for column in columns)
+    said = [f'COMMENT ON COLUMN {name}."{column}" IS {sql_text(comment)}' for column, comment in comments if comment]
+    connection.execute(";".join(said))  # a stage added by others has columns of its own
 
 
 @cache

@@ -1,8 +1,4 @@
-"""The conditions on calls that the snapshot's SQL shares, and the statements of `views.sql`.
-
-The index leaves out calls that no threshold can keep, and has those at one position in order of precedence; a test
-compares both with `call_filter`.
-"""
+"""The conditions on calls that the snapshot's SQL shares, and the statements of `views.sql`."""
 
 import re
 from functools import cache

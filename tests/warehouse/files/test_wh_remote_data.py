@@ -57,9 +57,7 @@ def names(paths: list[str]) -> set[str]:
     return {Path(path).name.split("-")[0] for path in paths}
 
 
-def test_no_data_file_is_copied_here_and_figures_need_the_index_alone(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_data_is_copied_and_figures_need_an_index(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = build(Store(url))
     here = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.parent for path in here} == {snapshot.parent}
@@ -95,9 +93,18 @@ def test_samples_need_the_shards_that_they_come_from(url: str, monkeypatch: pyte
     assert [call.gain for call in samples(snapshot, kept=True)] == [1.0, 1.0, 1.0]
 
 
-def test_a_packed_file_needs_no_url(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_need_the_url_and_a_packed_file_none(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = build(Store(url))
+    assert rows_of(snapshot, "SELECT sum(gain) AS gain FROM scored") == [{"gain": 3 * 1.25}]
+    assert rows_of(snapshot, "SELECT count(*) AS n FROM kept_calls") == [{"n": 3}]
+    with run_query(snapshot, "SELECT count(*), sum(gain) FROM scored") as rows:
+        assert list(rows) == [(6, 3.75)]
+    root = Store(url).root
+    for place in (f"{root.rpartition('/')[0]}/other/x.parquet", "/etc/x.parquet"):
+        with pytest.raises(RefusedQueryError, match="the data folder alone"), run_query(snapshot, f"FROM '{place}'"):
+            pass
     out = tmp_path / "out.duckdb"
-    packed = pack(build(Store(url)), out)
+    packed = pack(snapshot, out)
     assert packed.tables["scored"] == 6
     reads = reads_of(monkeypatch)
     assert rows_of(out, "SELECT count(*) AS n FROM kept_calls") == [{"n": 3}]
@@ -143,15 +150,3 @@ def test_a_url_that_is_kept_has_no_credentials() -> None:
     kept = public_url("s3://key:secret@bucket/c4?endpoint_override=127.0.0.1:9000&scheme=http&session_token=x")
     assert kept == "s3://bucket/c4?endpoint_override=127.0.0.1:9000&scheme=http"
     assert public_url("folder/c4") == "folder/c4"
-
-
-def test_views_and_a_user_s_own_query_read_the_data_where_it_is_and_nothing_beside_it(url: str) -> None:
-    snapshot = build(Store(url))
-    assert rows_of(snapshot, "SELECT sum(gain) AS gain FROM scored") == [{"gain": 3 * 1.25}]
-    assert rows_of(snapshot, "SELECT count(*) AS n FROM kept_calls") == [{"n": 3}]
-    with run_query(snapshot, "SELECT count(*), sum(gain) FROM scored") as rows:
-        assert list(rows) == [(6, 3.75)]
-    root = Store(url).root
-    for place in (f"{root.rpartition('/')[0]}/other/x.parquet", "/etc/x.parquet"):
-        with pytest.raises(RefusedQueryError, match="the data folder alone"), run_query(snapshot, f"FROM '{place}'"):
-            pass

@@ -1,6 +1,7 @@
 """What an analyst reads: times, versions of C*, kept calls, costs, prompts and trainings, worked out by hand."""
 
 import datetime as dt
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,9 @@ import duckdb
 import pytest
 from wh_fixtures import a_training, make_run, put, put_dataset, scored, snapshot_of
 
-from warehouse.catalog import Catalog
-from warehouse.commits import Commit, Dataset
-from warehouse.queries import current_build, rows_of
+from warehouse.commits import Commit, Dataset, RowCounts
+from warehouse.queries import current_build, rows_of, stats
 from warehouse.records import write_prompt, write_training
-from warehouse.snapshot.publish import run_snapshot
 from warehouse.store import Store
 
 CREATED = "2024-05-01T12:00:00.250000+00:00"
@@ -168,7 +167,7 @@ def test_prompts_are_told_with_their_text_if_it_is_stored(store: Store) -> None:
     ]
 
 
-def test_trainings_are_rows(store: Store) -> None:
+def test_trainings_and_their_steps_are_rows(store: Store) -> None:
     write_training(store, a_training("cstar-toolformer-1"))
     without_run = {"run_id": None, "checkpoint": "/shared/cstar-cc-2/model", "dev_loss": None, "finished": CREATED}
     write_training(store, a_training("cstar-cc-2", **without_run))
@@ -180,16 +179,13 @@ def test_trainings_are_rows(store: Store) -> None:
         ("cstar-toolformer-1", "0a1b", 2.0, f"{store.root}/finetunes/cstar-toolformer-1/model", 8),
     ]
     assert rows[0]["finished"] == dt.datetime(2024, 5, 1, 12, 0, 0, 250_000)
-
-
-def test_steps_of_trainings_are_rows(store: Store) -> None:
     curve = [
         {"step": 0, "dev_perplexity": 9.0},
         {"step": 1, "loss": 2.5, "learning_rate": 1e-5, "tokens_per_second": 80.0},
         {"step": 2, "loss": 2.0, "learning_rate": 2e-5, "tokens_per_second": 90.0, "dev_perplexity": 7.5},
     ]
     write_training(store, a_training("cstar-toolformer-1", curve=curve))
-    write_training(store, a_training("cstar-cc-2"))  # of an earlier version, whose record has no curve
+    # the other one is of an earlier version, whose record has no curve
     assert [tuple(row.values()) for row in rows_of(snapshot_of(store), "FROM training_steps")] == [
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 0, None, None, None, 9.0),
         ("cstar-toolformer-1", "toolformer", "cstar", "v1", 1, 2.5, 1e-5, 80.0, None),
@@ -211,9 +207,8 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
         assert own == {"dataset": "cstar"}
         now = current_build(path)
         assert (now.run_id, now.name) == ("r1", "cstar")
-        assert rows_of(path, "SELECT DISTINCT version FROM dataset_examples WHERE dataset = 'strict'") == [
-            {"version": strict.version}
-        ]
+        found = rows_of(path, "SELECT DISTINCT version FROM dataset_examples WHERE dataset = 'strict'")
+        assert found == [{"version": strict.version}]
         assert len(rows_of(path, "SELECT DISTINCT stage FROM lineage WHERE dataset = 'strict'")) == 1
         assert [len(rows_of(path, f"FROM {view}")) for view in views] == [2, 3, 8, 3, 4, 9]
     # a build that repeats with those settings uses the same commits, and they are current then
@@ -221,11 +216,46 @@ def test_what_if_changes_nothing_that_is_current(store: Store) -> None:
     assert [row["doc_id"] for row in rows_of(snapshot_of(store), "FROM examples")] == ["d1"]
 
 
-def test_a_what_if_s_own_snapshot_knows_its_own_commits(store: Store) -> None:
-    keys = [key for key in store.runs()[0].commits if key.stage != "assemble"]
-    other = assembled(store, "strict", {**QA, "calls": []})
-    store.write_run(make_run("w1", [*keys, other.key], "2024-06-01", flow="what-if", state="running"))
-    catalog = Catalog(Path(store.root) / "catalog.duckdb", store=store)
-    with catalog, run_snapshot(store, catalog, "w1") as own:
-        assert [row["doc_id"] for row in rows_of(own, "FROM examples")] == ["d1"]
-        assert len(rows_of(own, "FROM scored")) == 4
+def executed(store: Store, tool: str, shard: str, kept: int, failed: dict[str, int], **counters: Any) -> Commit:
+    balance = RowCounts("calls", kept + sum(failed.values()), kept, failed=failed)
+    return put(store, "execute", tool, shard, [], balances=(balance,), counters=counters, host=f"host-{shard}")
+
+
+def test_counters_add_up_and_percentiles_are_interpolated(store: Store) -> None:
+    """Two shards of one tool, one shard of an earlier version's, and a shard of a run that is not current."""
+    first = {"cache_hits": 5, "transient": 2, "requested": 6, "calls": 9, "tool_seconds": 1.5, "tool_cost": 0.9}
+    second = {"cache_hits": 0, "transient": 0, "requested": 4, "calls": 4, "tool_seconds": 1.1, "tool_cost": 0.4}
+    commits = [
+        executed(store, "qa", "s0", 7, {"timeout": 2, "no_result": 2}, **first, ms_1=1, ms_128=8),
+        executed(store, "qa", "s1", 4, {}, **second, ms_128=2, ms_256=1, ms_1024=1),
+        executed(store, "mt", "s0", 3, {"crashed": 1}, cache_hits=1, answered=100.0),
+    ]
+    executed(store, "qa", "s9", 50, {}, requested=50, calls=50, transient=0, ms_1=50)
+    store.write_run(make_run("r1", [commit.key for commit in commits]))
+    path = snapshot_of(store)
+    rows = rows_of(path, "SELECT * FROM tool_costs")
+    assert list(map(asdict, stats(path).tools)) == rows
+    costs = {row.pop("tool"): row for row in rows}
+    qa = costs["qa"]
+    assert {name: qa[name] for name in qa if not name.startswith("p")} == {
+        "shards": 2,
+        "hosts": 2,
+        "questions": 15,  # 7 + 2 + 2, and 4
+        "answered": 11,
+        "failed_transient": 2,
+        "failed_lasting": 2,  # 4 - 2, and 0
+        "from_cache": 5,
+        "requested": 10,
+        "calls": 13,
+        "retries": 3,
+        "seconds": pytest.approx(2.6),
+        "mean_ms": pytest.approx(200.0),  # 2,600 ms / 13
+        "cost": pytest.approx(1.3),
+    }
+    # of 13 calls 1 is in (0, 1] ms, 10 in (64, 128], 1 in (128, 256], 1 in (512, 1024]
+    assert qa["p50_ms"] == pytest.approx(64 + 64 * (6.5 - 1) / 10)  # the 6.5th call: 99.2
+    assert qa["p95_ms"] == pytest.approx(512 + 512 * (12.35 - 12) / 1)  # the 12.35th: 691.2
+    assert qa["p99_ms"] == pytest.approx(512 + 512 * (12.87 - 12) / 1)
+    # what an earlier version did not count is null
+    counted = {"shards": 1, "hosts": 1, "questions": 4, "answered": 3, "from_cache": 1}
+    assert costs["mt"] == {**dict.fromkeys(costs["qa"]), **counted}

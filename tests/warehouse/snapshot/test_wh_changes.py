@@ -2,7 +2,6 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -51,21 +50,14 @@ def grow(store: Store, shard: str, config: str, run: dict[tuple[str, str], Commi
     read = (documents.files[0].digest,)
     run["ingest", shard] = documents
     run["score", shard] = put(store, "score", "qa", shard, rows, parts={"config": config}, inputs=read)
-    run["assemble", shard] = put(
-        store, "assemble", "", shard, [{"doc_id": ids[0]}], parts={"config": config}, inputs=read
-    )
+    kept = [{"doc_id": ids[0]}]
+    run["assemble", shard] = put(store, "assemble", "", shard, kept, parts={"config": config}, inputs=read)
 
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("grow"), st.sampled_from(["s0", "s1", "s2"]), st.sampled_from("012")),
-        st.tuples(st.just("end"), st.just(""), st.just("")),
-        st.tuples(st.just("lose"), st.sampled_from(["s0", "s1", "s2"]), st.just("")),
-        st.tuples(st.just("remove"), st.sampled_from(["s0", "s1", "s2"]), st.just("")),
-    ),
-    min_size=3,
-    max_size=5,
+STEP = st.tuples(
+    st.sampled_from(["grow", "end", "lose", "remove"]), st.sampled_from(["s0", "s1", "s2"]), st.sampled_from("012")
 )
+STEPS = st.lists(STEP, min_size=3, max_size=5)
 
 
 @settings(max_examples=3, deadline=None)
@@ -133,8 +125,7 @@ def test_a_snapshot_of_one_run_asks_only_for_facts_that_the_published_one_lacks(
     assert asked == [1]  # of the run's commits the one that is new
 
 
-def test_many_files_are_listed_instead_of_looked_at_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
+def test_many_files_are_listed_and_not_looked_at(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         put(store, "score", "qa", f"s{number}", [scored(f"d{number}", "qa", 0, 1.0)], created="2999-01-01")
     monkeypatch.setattr("warehouse.snapshot.publish._FEW", 3)
@@ -155,23 +146,13 @@ def test_documents_are_sorted_again_once_many_were_added(tmp_path: Path, monkeyp
     for shard, ids in (("s0", ["m", "n"]), ("s1", ["a", "z"]), ("s2", ["b", "c"])):
         put(store, "ingest", "", shard, [{"doc_id": one} for one in ids])
         path = snapshot_of(store, recheck=False)
-        orders.append(
-            [row["doc_id"] for row in rows_of(path, "SELECT doc_id FROM facts.document_locations ORDER BY rowid")]
-        )
+        rows = rows_of(path, "SELECT doc_id FROM facts.document_locations ORDER BY rowid")
+        orders.append([row["doc_id"] for row in rows])
     # two unsorted are no more than three; four are
     assert orders == [["m", "n"], ["m", "n", "a", "z"], ["a", "b", "c", "m", "n", "z"]]
 
 
-@pytest.mark.parametrize("copies", [True, False])
-def test_a_copy_is_of_this_version_and_has_the_bytes_of_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: bool
-) -> None:
-    if not copies:  # a file system that cannot
-
-        def refuse(*_: Any) -> int:
-            raise OSError("not supported")
-
-        monkeypatch.setattr("warehouse.snapshot.publish.os.copy_file_range", refuse)
+def test_a_copy_is_of_this_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last, copy = snapshot_of(Store(tmp_path)), tmp_path / "copy"
     publishing._begin_as_copy(last, copy)
     assert rows_of(copy, "FROM facts.stages") == rows_of(last, "FROM facts.stages")

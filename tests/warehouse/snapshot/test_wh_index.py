@@ -11,14 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from wh_fixtures import make_run, put, put_dataset, scored, snapshot_of
 
-from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit
 from warehouse.queries import rows_of, yield_by_threshold
 from warehouse.queries.explain import explain, ids_with_prefix, nearest_ids
 from warehouse.snapshot import index
 from warehouse.snapshot.views import MEASURED
 from warehouse.store import Store
-from warehouse.what_if import what_if
 
 TOOLS = ("calculator", "mt", "qa")
 COLUMNS = 'tool, doc, "position", gain, log_p, "rank", alike, window_end, best'
@@ -47,37 +45,6 @@ def test_a_gain_that_is_not_a_number_is_seen(tmp_path: Path, gains: list[float])
     # written by others, with statistics: asked in our words
     pq.write_table(pa.table({"gain": gains}), tmp_path / "other.parquet")
     assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/other.parquet' WHERE {MEASURED}").fetchone() == (known,)
-
-
-def test_a_call_comes_and_goes_with_its_rivals(tmp_path: Path) -> None:
-    # d1@0: the calculator's 1.0 over qa's 0.6 over mt's 0.55; d1@1: qa's 0.9 over mt's 0.7; d2@0: qa alone, 0.8
-    rows: Rows = {
-        "calculator": [{"doc_id": "d1", "position": 0, "gain": 1.0}],
-        "mt": [{"doc_id": "d1", "position": 0, "gain": 0.55}, {"doc_id": "d1", "position": 1, "gain": 0.7}],
-        "qa": [{"doc_id": d, "position": p, "gain": g} for d, p, g in (("d1", 0, 0.6), ("d1", 1, 0.9), ("d2", 0, 0.8))],
-    }
-    store, run = Store(tmp_path), list[Commit]()
-    put(store, "ingest", "", "corpus", [{"doc_id": d, "text": f"text of {d}"} for d in ("d1", "d2")])
-    write(store, "s0", rows, run)
-    path = snapshot_of(store)
-    before = CallFilter({"calculator": 0.5, "mt": 0.5, "qa": 0.5})
-
-    def named(choice: CallFilter, other: CallFilter) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
-        found = what_if(path, choice, other)
-        comes, goes = ([(s.tool, s.doc_id, s.position) for s in own] for own in (found.comes, found.goes))
-        return comes, goes
-
-    # without the calculator's, qa's wins its position though its own threshold is the same; mt's still does not
-    fewer = CallFilter({"calculator": 1.2, "mt": 0.5, "qa": 0.5})
-    calls = {"calculator": ("calculator", "d1", 0), "qa": ("qa", "d1", 0)}
-    assert named(before, fewer) == ([calls["qa"]], [calls["calculator"]])
-    assert named(fewer, before) == ([calls["calculator"]], [calls["qa"]])
-    # without qa's, mt's comes at position 1 alone: at 0 the calculator's wins as before
-    strict = CallFilter({"calculator": 0.5, "mt": 0.5, "qa": 0.95})
-    assert named(before, strict) == ([("mt", "d1", 1)], [("qa", "d1", 1), ("qa", "d2", 0)])
-    # all calls that come, less all that go, are what the yields say
-    found = what_if(path, before, strict)
-    assert [c.after.calls - c.before.calls for c in found.changes] == [0, 1, -2]
 
 
 def test_only_new_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

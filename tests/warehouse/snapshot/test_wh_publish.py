@@ -64,9 +64,7 @@ def test_nothing_is_published_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_snapshot_that_was_replaced_while_it_was_opened_is_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
+def test_one_replaced_while_opened_is_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     snapshot = snapshot_of(Store(tmp_path))
     real, opened = duckdb.connect, []
 
