@@ -1,9 +1,11 @@
 """MLflow at one address: its tables made ready, its experiments found, its runs begun or taken up again."""
 
+import contextlib
 import glob
 import json
 import logging
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,14 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _initialize_tables
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME, MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_DATASET_DIGEST_SIZE, MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
+from mlflow.version import VERSION
 from sqlalchemy import create_engine
 
+from tasks.settings import cache_folder
 from tasks.tracking.run import TrackingError, as_tracking_error, page, safe_name
 from tasks.tracking.training import TrainingRun
 from warehouse.errors import CatalogError
+from warehouse.files.base import put_local
 from warehouse.files.folders import make_private
 from warehouse.files.lock import FileLock
 from warehouse.files.paths import sqlite_file, sqlite_url
@@ -207,11 +212,18 @@ def _make_database(path: Path) -> None:
         for leftover in path.parent.glob(f"{glob.escape(new.name)}*"):  # of a killed process, with SQLite's own files
             leftover.unlink(missing_ok=True)
         make_private(new)
-        engine = create_engine(sqlite_url(new))
-        try:
-            _initialize_tables(engine)  # type: ignore[no-untyped-call]
-        finally:
-            engine.dispose()
+        template = cache_folder() / f"mlflow-{VERSION}.db"  # empty tables; MLflow makes them in seconds
+        if template.is_file():
+            shutil.copyfile(template, new)
+        else:
+            engine = create_engine(sqlite_url(new))
+            try:
+                _initialize_tables(engine)  # type: ignore[no-untyped-call]
+            finally:
+                engine.dispose()
+            with contextlib.suppress(OSError):
+                template.parent.mkdir(parents=True, exist_ok=True)
+                put_local(template, new.read_bytes())
         new.replace(path)
 
 

@@ -200,6 +200,7 @@ http:
         ("http: {url: 'https://h/', json: {day: 2024-01-01}}", "json: this cannot be written as JSON"),
         ("http: {url: 'https://h/', headers: {'a b': c}}", "headers: 'a b' is not the name"),
         ("http: {url: 'https://h/'}\nlimits: {at_once: 0}", "at_once must be at least 1"),
+        ("http: {url: 'https://h/'}\nlimits: {tries: 11}", "tries at most 10"),
         ("http: {url: 'https://h/', ttl_s: 0}", "ttl_s must be positive"),
         ("mcp: mcp+stdio:x#y\nexamples: [{question: 'How far?'}]", r"examples\.0: .*write question and input"),
         ("mcp: mcp+stdio:x#y\nmock_response: ' '", "mock_response: String should match"),

@@ -87,6 +87,7 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
         raise KeyboardInterrupt
 
     uri, path = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # which has no template
     with monkeypatch.context() as patched:
         patched.setattr(store, "_initialize_tables", killed)
         with pytest.raises(KeyboardInterrupt):

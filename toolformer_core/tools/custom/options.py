@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from toolformer_core.errors import UsageError
 from toolformer_core.tools.base import ToolLimits
@@ -18,6 +18,12 @@ def _pair(example: object) -> object:
     if example.keys() != {"question", "input"}:
         raise ValueError("write question and input")
     return example["question"], example["input"]
+
+
+def _bounded(limits: ToolLimits) -> ToolLimits:
+    if limits.at_once > 1024 or limits.tries > 10 or limits.cost < 0:
+        raise ValueError("at_once is at most 1024, tries at most 10, and cost at least 0")
+    return limits
 
 
 class ToolOptions(BaseModel):
@@ -40,7 +46,7 @@ class ToolOptions(BaseModel):
     numeric: bool = False
     examples: tuple[Annotated[tuple[str, str], BeforeValidator(_pair)], ...] = ()
     mock_response: str = Field("", pattern=r"\S")
-    limits: ToolLimits | None = None
+    limits: Annotated[ToolLimits, AfterValidator(_bounded)] | None = None
 
     def declaration(self, origin: str, beside: Path) -> ToolDeclaration:
         """Return what is declared; the prompt stands in the file `beside` unless one is named, relative to it."""

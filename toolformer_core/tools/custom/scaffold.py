@@ -38,7 +38,8 @@ def new_mcp_tool(key: str, reference: str, description: str, form: str) -> dict[
 
     `key` is the files' name, `form` how an input is written, e.g. `source_timezone=..., time=...`.
     """
-    description = f"{' '.join(description.split()).rstrip('.')}."
+    description = " ".join(description.split())
+    description += "" if description.endswith((".", "!", "?")) else "."
     name = camel_case(key)
     words = {"key": key_of(name), "name": name, "form": form, "description": description, "draft": DRAFT}
     quoted = {"reference": json.dumps(reference), "description": json.dumps(description, ensure_ascii=False)}
