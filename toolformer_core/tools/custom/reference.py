@@ -6,7 +6,7 @@ docs/tools.md has the forms; `Name=` in front chooses the tool's name in calls.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -45,7 +45,7 @@ class ToolReference:
         if self.kind not in ("file", "yaml"):
             return self
         path = Path(self.target).expanduser()
-        return ToolReference(self.kind, str(path if path.is_absolute() else folder / path), self.attribute, self.name)
+        return replace(self, target=str(folder / path))  # `folder` counts only if the path is not absolute
 
 
 def is_reference(text: str) -> bool:
@@ -60,7 +60,7 @@ def parse_reference(text: str) -> ToolReference:
         name, text = chosen.groups()
     for kind, pattern in _KINDS.items():
         if match := re.fullmatch(pattern, text, re.DOTALL):
-            return ToolReference(kind, *match.groups(), name=name)
+            return replace(ToolReference(kind, *match.groups()), name=name)
     if text.endswith(".py"):
         raise UsageError(f"{text!r} names a file, not a tool in it; write {text}:FUNCTION")
     raise UsageError(f"{text!r} names no tool; give {_FORMS}")

@@ -31,7 +31,7 @@ class SessionPool:
         self._server, self._limits = server, server.limits
         self._serving: list[Session] = []
         self._opening: set[Session] = set()
-        self._all: set[Session] = set()  # those as well that take no more calls, until they are closed
+        self._all: set[Session] = set()  # those as well that take no more calls, and some that are closed
         self._waiting = 0  # calls
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # what they wait for
         self._no_more_until = 0.0  # a session could not be opened a moment ago: those that there are must do
@@ -105,8 +105,7 @@ class SessionPool:
         for _ in range(there, min(wanted, self._limits.sessions)):
             session = Session(self._server, self._changed)
             self._opening.add(session)
-            self._all.add(session)
-            session.owner.add_done_callback(lambda _, session=session: self._all.discard(session))
+            self._all = {session, *(one for one in self._all if not one.owner.done())}
 
     def _changed(self, session: Session) -> None:
         failed = session in self._opening and session.gone.done()
