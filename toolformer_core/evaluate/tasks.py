@@ -123,10 +123,8 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
         if isinstance(item, Item):
             return itertools.chain(rejected, [item], stream)
         rejected.append(item)
-    where, example = path or (task.hub.repository if task.hub else task.name), ""
-    if rejected:
-        first = rejected[0]
-        example = f"; the first of {len(rejected)} rows, line {first.line}: {first.reason}, {first.detail}"
+    where, first = path or (task.hub.repository if task.hub else task.name), next(iter(rejected), None)
+    example = f"; the first of {len(rejected)} rows, line {first.line}: {first.reason}, {first.detail}" if first else ""
     raise CorpusError(f"{where} holds no item of {task.title}; expected {task.shape}{example}")
 
 
