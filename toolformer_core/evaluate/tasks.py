@@ -118,14 +118,13 @@ def read(task: Task, path: Path | None = None, limit: int | None = None) -> Iter
     file repeats an id, the later ones end in #2, #3, ... A CorpusError, at once, if there is no usable row at all.
     """
     stream = _usable(_stream(task, path), limit, task.one_per_id)
-    head: list[Item | RejectedRow] = []
+    rejected: list[RejectedRow] = []
     for item in stream:
-        head.append(item)
         if isinstance(item, Item):
-            return itertools.chain(head, stream)
-    where = path if path is not None else (task.hub.repository if task.hub else task.name)
-    first = next((r for r in head if isinstance(r, RejectedRow)), None)
-    example = f"; the first of {len(head)} rows, line {first.line}: {first.reason}, {first.detail}" if first else ""
+            return itertools.chain(rejected, [item], stream)
+        rejected.append(item)
+    where, first = path or (task.hub.repository if task.hub else task.name), next(iter(rejected), None)
+    example = f"; the first of {len(rejected)} rows, line {first.line}: {first.reason}, {first.detail}" if first else ""
     raise CorpusError(f"{where} holds no item of {task.title}; expected {task.shape}{example}")
 
 
