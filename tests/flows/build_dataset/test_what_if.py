@@ -29,12 +29,8 @@ from warehouse.store import Store
 @pytest.fixture
 def data(as_built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the small build; no model may be loaded from it."""
-
-    def no_model(*_: object) -> None:
-        raise AssertionError("a model was loaded")
-
     for stage in ("sample", "score"):
-        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
+        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda *_: pytest.fail("a model was loaded"))
     return as_built
 
 

@@ -83,9 +83,8 @@ def test_all_calls_are_stored_and_counted(
     first, second = ("calculator", 6, "0 + 1", "1"), ("calculator", 6, "1 + 1", "2")  # " It is" has 6 characters
     assert calls == [[], [first], [first, second], [first, second]]
 
-    viewed = {
-        r["evaluation"]: (r["max_calls"], r["calls_per_item"]) for r in rows_of(several.snapshot, "FROM accuracy")
-    }
+    rows = rows_of(several.snapshot, "FROM accuracy")
+    viewed = {row["evaluation"]: (row["max_calls"], row["calls_per_item"]) for row in rows}
     assert (viewed[on.evaluation], viewed[one.arms[1].evaluation]) == ((2, 5 / 4), (1, 3 / 4))
     tracked = MlflowClient(several.tracking, several.tracking).get_run(several.mlflow_run).data
     assert (tracked.params["max_calls"], tracked.metrics["calls_per_item/base-tools"]) == ("2", 5 / 4)
