@@ -157,14 +157,12 @@ def test_a_dev_split_holds_the_same_documents_in_every_format(tmp_path: Path, fo
     done = export_to(store, "cstar", tmp_path / "out.jsonl", ExportSettings(format_, dev=0.05, seed=3))
     assert (done.examples, done.dev) == (40, 2)  # 5 % of 40
     held = held_out_share([example.doc_id for example in examples], 0.05, 3)
-    assert len(held) == 2
     if format_ == "jsonl":
         assert {row["doc_id"] for row in rows_of(tmp_path / "out.dev.jsonl")} == held
         assert len(rows_of(tmp_path / "out.jsonl")) == 38
     if format_ == "hf":
-        listed = {file["name"]: file.get("rows") for file in done.manifest["files"]}
-        assert listed["out.jsonl/data-00000-of-00001.arrow"] == 38
-        assert listed["out.dev.jsonl/state.json"] is None
+        rows = {file["name"]: file.get("rows") for file in done.manifest["files"]}
+        assert (rows["out.jsonl/data-00000-of-00001.arrow"], rows["out.dev.jsonl/state.json"]) == (38, None)
         datasets = pytest.importorskip("datasets", reason="the extra `hf` is not installed")
         assert set(datasets.load_from_disk(str(tmp_path / "out.dev.jsonl"))["doc_id"]) == held
         assert len(datasets.load_from_disk(str(tmp_path / "out.jsonl"))) == 38
@@ -208,10 +206,10 @@ def test_a_licence_that_the_hub_does_not_know_is_named(tmp_path: Path) -> None:
     store = stored(tmp_path / "data", [BOOKS])
     (dataset,) = store.datasets()
     for stated, header in (("", "license: unknown\n"), ("Ours: ask", "license: other\nlicense_name: 'Ours: ask'\n")):
-        named = replace(dataset, name=f"n{len(stated)}", licence=stated)
-        store.write_dataset(named)
-        export_to(store, named.name, tmp_path / named.name, ExportSettings("text"))
-        assert header in (tmp_path / f"{named.name}.card.md").read_text(encoding="utf-8")
+        name = f"n{len(stated)}"
+        store.write_dataset(replace(dataset, name=name, licence=stated))
+        export_to(store, name, tmp_path / name, ExportSettings("text"))
+        assert header in (tmp_path / f"{name}.card.md").read_text(encoding="utf-8")
 
 
 def test_a_tool_that_cannot_be_built_is_described_by_its_name(tmp_path: Path) -> None:
@@ -344,7 +342,6 @@ def test_the_command(run: Command, store: Store, tmp_path: Path) -> None:
     assert told["examples"] == {"read": 3, "train": 2, "dev": 1, "left_out": {}}  # 1.2 documents are one
     assert set(told["out"]) == {str(tmp_path / f"s{name}") for name in names}
     said = run(*asked, "--format", "segments", "--preview")
-    assert said.code == 0
     assert "Of 587 books 58 are lent, so [Calculator(587 - 58) -> ⟦529⟧] 529 remain.\n" in said.out
     said = run(*asked, "--format", "segments", "--preview", "--json")
     assert json.loads(said.out)[0]["parts"][1] == {"text": "529", "trained": False}

@@ -62,10 +62,10 @@ def test_the_repositorys_prefect_yaml_says_the_same() -> None:
 
 def test_forms_ask_for_absolute_paths_and_keep_what_may_be_left_out() -> None:
     fields = fields_of(DEPLOYMENTS[0])
+    passages = fields["properties"]["passages"]
     assert fields["required"] == ["corpus", "data"]
-    assert [kind["type"] for kind in fields["properties"]["passages"]["anyOf"]] == ["string", "null"]
-    assert fields["properties"]["passages"]["anyOf"][0]["pattern"] == "^/"
-    assert fields["properties"]["passages"]["description"].endswith("(absolute, as the worker sees it)")
+    assert passages["anyOf"] == [{"type": "string", "pattern": "^/"}, {"type": "null"}]
+    assert passages["description"].endswith("(absolute, as the worker sees it)")
 
 
 def test_a_first_builds_form_has_its_fields_alone_and_they_are_those_of_the_whole_form() -> None:
@@ -107,13 +107,10 @@ def test_thresholds_are_one_object_however_they_are_given(given: Any, means: dic
     assert build_command(asked) == f"toolformer build --corpus /c4.jsonl --data /data{option}"
 
 
-@pytest.mark.parametrize(
-    ("given", "refused"),
-    [({"qa": "5 %"}, "'5 %' does not match"), ({"qa": "fdr=5"}, "'fdr=5' does not match"), (0.5, "0.5 is not valid")],
-)
-def test_what_is_no_threshold_is_refused_in_the_form(given: Any, refused: str) -> None:
+@pytest.mark.parametrize("given", [{"qa": "5 %"}, {"qa": "fdr=5"}, 0.5])
+def test_what_is_no_threshold_is_refused_in_the_form(given: Any) -> None:
     told = {"corpus": "/c4.jsonl", "data": "/data", "tau_f": given}
-    with pytest.raises(FormError, match=refused):
+    with pytest.raises(FormError, match=r"does not match|is not valid"):
         validate({"parameters": told}, form_schema(DEPLOYMENTS[0]), raise_on_error=True)
 
 
@@ -167,21 +164,18 @@ def test_the_document_has_an_example_for_every_launcher() -> None:
         ("mcp+https://host/mcp?design=K#tool", True),
     ],
 )
-@pytest.mark.parametrize("kind", [BuildParameters, EvaluateParameters, GroundParameters])
-def test_what_a_form_takes_for_a_users_tool(
-    reference: str, allowed: bool, kind: type[BuildParameters | EvaluateParameters | GroundParameters]
-) -> None:
-    field = kind.model_json_schema()["properties"]["tool"]
-    assert jsonschema.Draft202012Validator(field).is_valid([reference]) is allowed
+def test_what_a_form_takes_for_a_users_tool(reference: str, allowed: bool) -> None:
+    for kind in (BuildParameters, EvaluateParameters, GroundParameters):
+        field = kind.model_json_schema()["properties"]["tool"]
+        assert jsonschema.Draft202012Validator(field).is_valid([reference]) is allowed
 
 
 def test_a_command_with_all_five_tools_and_another_names_them() -> None:
-    """With --tool alone, the five would be left out."""
     told = {"corpus": "/c", "data": "/d", "tools": list(TOOL_NAMES), "tool": ["/t.py:f"]}
     assert build_command(BuildParameters.model_validate(told)) == (
         "toolformer build --corpus /c --data /d --tool /t.py:f --tools calculator,calendar,wikisearch,qa,mt"
     )
-    alone = BuildParameters.model_validate({**told, "tools": None})
+    alone = BuildParameters.model_validate({**told, "tools": None})  # the five are left out
     assert build_command(alone) == "toolformer build --corpus /c --data /d --tool /t.py:f"
 
 
@@ -198,8 +192,8 @@ def job(tmp_path: Path) -> Path:
     """A finished training with fitted thresholds."""
     folder = a_finished_job(tmp_path / "cstar-toolformer-0a1b2c3d4e5f6789")
     digest = model_digest(str(folder / "model"))
-    calls = {"calculator": 3, "own": 2, "qa": 1}
-    write_trigger(folder / TRIGGER_FILE, FittedTrigger(digest, "cstar@v1", 4, 10, calls, FitConfig(), FITS))
+    fitted = FittedTrigger(digest, "cstar@v1", 4, 10, {"calculator": 3, "own": 2, "qa": 1}, FitConfig(), FITS)
+    write_trigger(folder / TRIGGER_FILE, fitted)
     return folder
 
 

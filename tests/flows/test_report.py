@@ -132,10 +132,8 @@ def test_checkpoints_and_evaluations_that_used_a_document(traced: Store) -> None
     evaluated(traced, "e2", Path("elsewhere"))
 
     found = path_of(traced, "d1")
-    assert {(one["folder"], one["used"]) for one in found.checkpoints} == {
-        (str(on_it), "trained on"),
-        (str(beside), "held out for development"),
-    }
+    used = {one["folder"]: one["used"] for one in found.checkpoints}
+    assert used == {str(on_it): "trained on", str(beside): "held out for development"}
     assert [(one["evaluation"], one["arm"], one["k"]) for one in found.evaluations] == [("e1", "toolformer", 10)]
     assert [call["fate"] for call in found.calls] == ["kept"]
 

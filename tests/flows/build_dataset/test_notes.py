@@ -37,9 +37,9 @@ def test_tools_that_answer_from_the_invented_world_are_named_unless_it_is_the_co
     assert note.startswith("answers of qa, mt come from the program's small invented world")
     (note,) = notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl"))
     assert note.startswith("answers of mt come from")
-    assert notes_on_build(parameters(corpus, "qa", "mt", passages="/p.jsonl", translator="/p.tsv")) == []
-    assert notes_on_build(parameters(corpus, "calculator", "calendar")) == []
-    assert notes_on_build(parameters(CORPUS, "qa", "mt", "wikisearch")) == []
+    given = parameters(corpus, "qa", "mt", passages="/p.jsonl", translator="/p.tsv")
+    for without in (given, parameters(corpus, "calculator"), parameters(CORPUS, "qa", "mt", "wikisearch")):
+        assert notes_on_build(without) == []
     for named in ({"tools": ["QA"]}, {"tool": ["qa"]}):  # in whatever way they are named
         (note,) = notes_on_build(BuildParameters.model_validate({"corpus": str(corpus), **named}))
         assert note.startswith("answers of qa come from")
@@ -49,7 +49,6 @@ def test_a_dataset_made_by_another_model(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     assert notes_on_training("model", str(tmp_path / "model")) == []  # one folder, named in two ways
-    assert notes_on_training("embedded", "embedded") == []
     (note,) = notes_on_training("model", "embedded")
     assert note.startswith("the calls of this dataset were sampled and scored by embedded, and model is finetuned")
 

@@ -52,7 +52,6 @@ def test_a_tool_of_ones_own_stands_alone_unless_others_are_named(folder: Path) -
 
 def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     spec = resolve(parameters(folder, tools=["calculator"]))
-    assert spec.tools == ("calculator", "miles")
     assert spec.tool_names == {"calculator": "Calculator", "miles": "Miles"}
     assert spec.sample["miles"] == SampleConfig(tau_s=0.0, top_k=10, draws=10)
     assert spec.assemble.tau_f == {"miles": 0.5}
@@ -65,11 +64,6 @@ def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     assert (spec.sample["miles"].top_k, spec.sample["miles"].draws, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
 
 
-def test_a_tool_cannot_have_a_name_that_thresholds_use(folder: Path) -> None:
-    with pytest.raises(UsageError, match="a tool cannot be named 'all', which stands for every tool"):
-        resolve(parameters(folder, tool=[f"All={folder}/miles.py:miles"]))
-
-
 def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:
     prompts = folder / "prompts"
     prompts.mkdir()
@@ -79,6 +73,8 @@ def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:
 
 
 def test_mistakes_are_found_before_anything_runs(folder: Path) -> None:
+    with pytest.raises(UsageError, match="a tool cannot be named 'all', which stands for every tool"):
+        resolve(parameters(folder, tool=[f"All={folder}/miles.py:miles"]))
     with pytest.raises(UnknownNameError, match="Did you mean 'miles'"):
         resolve(parameters(folder, tau_f={"mile": 0.1}))
     (folder / "miles.txt").unlink()

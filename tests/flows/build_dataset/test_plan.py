@@ -46,12 +46,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose loading raises."""
-
-    def load(*_: object, **__: object) -> None:
-        raise AssertionError("a model was loaded")
-
-    monkeypatch.setattr("toolformer_core.lm.load.load_model", load)
-    monkeypatch.setattr("toolformer_core.lm.load.load_parts", load)
+    for name in ("load_model", "load_parts"):
+        monkeypatch.setattr(f"toolformer_core.lm.load.{name}", lambda *_, **__: pytest.fail("a model was loaded"))
 
 
 def one_tau(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
@@ -61,12 +57,9 @@ def one_tau(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
 def one_prompt(asked: BuildParameters, tmp_path: Path) -> BuildParameters:
     from toolformer_core.prompts import load
 
-    folder = tmp_path / "prompts"
-    folder.mkdir()
-    for tool in asked.tools:
-        text = (Path(load.__file__).parent / f"{tool}.txt").read_text(encoding="utf-8")
-        again = text.replace("Input:", "Text:", 1) if tool == "calendar" else text
-        (folder / f"{tool}.txt").write_text(again, encoding="utf-8")
+    folder = Path(shutil.copytree(Path(load.__file__).parent, tmp_path / "prompts"))
+    text = (folder / "calendar.txt").read_text(encoding="utf-8")
+    (folder / "calendar.txt").write_text(text.replace("Input:", "Text:", 1), encoding="utf-8")
     return asked.model_copy(update={"prompts": str(folder)})
 
 

@@ -1,6 +1,7 @@
 """`--tau-f fdr=...`: a build of twelve documents, worked out by hand, with a scripted model."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,16 +78,14 @@ def test_the_threshold_keeps_what_the_papers_would_not(promised: Built, run: Run
     # Twelve calls and three decoys each. At 0.2 all 36 decoys and all 12 calls pass: the rate is 1. Above, none does.
     # So the next call's gain is the threshold, 0.4, where the paper's 0.5 would keep nine.
     result, data = promised
-    assert result.thresholds["calculator"] == 0.4
-    assert (result.examples, result.counts) == (12, {"calculator": 12})
+    assert (result.thresholds["calculator"], result.counts, result.examples) == (0.4, {"calculator": 12}, 12)
     store = Store(data)
     (found,) = BuildRecord.of_run(store, result.run_id).found
     assert (found.tool, found.promised, found.reason) == ("calculator", 0.1, "")
     assert found.tau_f == result.thresholds["calculator"]
     assert (found.at.calls, found.at.decoys, found.at.of_decoys) == (12, 0, 36)
     card = run("datasets", "cstar", "--data", data).out
-    assert "| calculator | 0.1 | " in card
-    assert "12 of 12" in card
+    assert re.search(r"\| calculator \| 0.1 \| .* 12 of 12 \|", card)
 
 
 def test_decoys_are_stored_with_the_scores_and_counted(promised: Built) -> None:

@@ -13,14 +13,9 @@ from tests.fakes import FakeTool
 from tests.support.commands import Run
 from tests.support.small_builds import small_build
 from toolformer_core.records import ToolFailure, ToolResult
-from toolformer_core.tools.base import Tool
 from toolformer_core.tools.calculator import Calculator
 from toolformer_core.tools.execution.pool import AnnotationPool
 from warehouse.queries import rows_of, stats
-
-_COUNTED = """
-SELECT count(*) AS rows, count_if(failure = 'unreachable') AS unreachable, count_if(transient) AS transient
-FROM executed"""
 
 
 class Unreachable(FakeTool):
@@ -42,18 +37,15 @@ class Unreachable(FakeTool):
 def tool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unreachable]:
     tool = Unreachable()
     pool = AnnotationPool(tool, timeout_s=60, backoff=lambda tries: 0.0)
-
-    def pool_of(_: Tool, __: float) -> AnnotationPool:
-        return pool
-
     monkeypatch.setattr("tasks.stages.execute.tool_of", lambda spec, key: tool)
-    monkeypatch.setattr("tasks.stages.execute.pool_of", pool_of)
+    monkeypatch.setattr("tasks.stages.execute.pool_of", lambda tool, timeout_s: pool)
     yield tool
     pool.close()
 
 
 def counted(snapshot: str) -> dict[str, Any]:
-    (row,) = rows_of(Path(snapshot), _COUNTED)
+    sql = "SELECT count(*) AS rows, count_if(failure = 'unreachable') AS unreachable, count_if(transient) AS transient"
+    (row,) = rows_of(Path(snapshot), f"{sql} FROM executed")
     return row
 
 

@@ -104,8 +104,7 @@ def filled(prefect_server: None, corpus: Path, tmp_path_factory: pytest.TempPath
 
 def test_stages_stop_with_enough_examples_and_every_page_says_so(filled: Built, run: Run) -> None:
     result, data = filled
-    assert result.counts == {"calculator": 2, "calendar": 2}
-    assert result.examples == 4
+    assert (result.counts, result.examples) == ({"calculator": 2, "calendar": 2}, 4)
     store = Store(data)
     assemblies = {c.shard: c.config.get("not_annotated") for c in store.commits("assemble")}
     assert assemblies == {name: NOT_ANNOTATED.get(name) for name in ORDER}
@@ -115,10 +114,8 @@ def test_stages_stop_with_enough_examples_and_every_page_says_so(filled: Built, 
     assert found.conserved
     by = {(b.stage, b.tool, b.unit): b for b in found.balances}
     assert by["assemble", "", "documents"].dropped == {"not_annotated": 2}
-    assert [(c.tool, c.shards, c.of_shards, c.documents) for c in found.coverage] == [
-        ("calculator", 4, 6, 4),
-        ("calendar", 3, 6, 3),
-    ]
+    covered = [(c.tool, c.shards, c.of_shards, c.documents) for c in found.coverage]
+    assert covered == [("calculator", 4, 6, 4), ("calendar", 3, 6, 3)]
     told = "calendar was annotated on 3 of 6 shards (3 of 6 documents)"
     assert told in run("stats", "--data", data).out
     assert [one["shards"] for one in json.loads(run("stats", "--data", data, "--json").out)["coverage"]] == [4, 3]
@@ -141,9 +138,7 @@ def test_same_bytes_with_8_tasks(filled: Built, corpus: Path, tmp_path: Path, mo
     # eight tasks, four shards of each tool, are begun at once: calendar's fourth for nothing, and of no use to anybody
     assert ("calendar", ORDER[3]) in done
     assert scored_by_runs(store) == SCORED
-    unused = {
-        f"commits/{commit.id}.json" for commit in store.commits("score") if (commit.tool, commit.shard) not in SCORED
-    }
+    unused = {f"commits/{one.id}.json" for one in store.commits("score") if (one.tool, one.shard) not in SCORED}
     assert unused <= {one.path for one in find_garbage(store)}
 
 
@@ -162,16 +157,14 @@ def test_a_plan_knows_where_stored_scores_stop(filled: Built, corpus: Path, tmp_
     assert "--stop-when-full: calculator, calendar may have 2 examples earlier" in new.notes[0]
     assert len(new.shards) == 1 + 6 * 2 * 4 + 6  # nobody knows: as if all were to be annotated
     plan = plan_build(asked(corpus, filled[1]))
-    assert plan.nothing_to_do
-    assert plan.notes == ()
+    assert (plan.nothing_to_do, plan.notes) == (True, ())
     assert sorted((one.tool, one.shard) for one in plan.shards if one.stage == "score") == SCORED
 
 
 def test_other_thresholds_are_asked_of_the_annotated_part(filled: Built, tmp_path: Path) -> None:
     data = Path(shutil.copytree(filled[1], tmp_path / "data", ignore=shutil.ignore_patterns("prefect", "*.lock")))
     store = Store(data)
-    snapshot = snapshot_of(store)
-    strict = materialise(store, ask(snapshot, {"calendar": 9.0}), "strict")
+    strict = materialise(store, ask(snapshot_of(store), {"calendar": 9.0}), "strict")
     # without calendar's calls calculator's stands at place 2 as well: three examples, and a limit of two
     assert strict.counts == {"calculator": 2, "calendar": 0}
     assert "calendar: annotated on 3 of 6 shards" in strict.notes

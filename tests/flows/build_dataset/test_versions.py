@@ -31,22 +31,17 @@ def cat(folder: Path) -> Path:
 
 def test_no_other_corpus_takes_a_versions_place_unasked(few_documents: Path, as_built: Path, tmp_path: Path) -> None:
     store, other = Store(as_built), write_jsonl(tmp_path / "other.jsonl", ["Of 7 and 5 the sum is 12."])
-    check_replaced(store, small_build(few_documents, as_built))
     check_replaced(store, small_build(few_documents, as_built, tau_f={"calendar": 0.5}))
     (tmp_path / "link.jsonl").symlink_to(few_documents)
-    (tmp_path / "folder").mkdir()
-    for same in (tmp_path / "link.jsonl", tmp_path / "folder" / ".." / "link.jsonl"):
-        check_replaced(store, small_build(same, as_built))
+    check_replaced(store, small_build(tmp_path / ".." / tmp_path.name / "link.jsonl", as_built))
     (made,) = store.datasets()
     texts = sum(file.rows for file in made.files)
     refused = (
         f"cstar in {as_built} is made of {few_documents}, and {texts} of these texts hold calls; one of %s would take "
         "its place: add --replace or choose another --dataset or --data"
     )
-    for asked, rows in (
-        (small_build(other, as_built), str(other)),
-        (small_build(few_documents, as_built, limit=3), f"the first 3 rows of {few_documents}"),
-    ):
+    fewer = small_build(few_documents, as_built, limit=3)
+    for asked, rows in ((small_build(other, as_built), other), (fewer, f"the first 3 rows of {few_documents}")):
         with pytest.raises(UsageError, match=re.escape(refused % rows)):
             check_replaced(store, asked)
         check_replaced(store, asked.model_copy(update={"replace": True}))

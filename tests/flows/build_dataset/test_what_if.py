@@ -29,12 +29,8 @@ from warehouse.store import Store
 @pytest.fixture
 def data(as_built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the small build; no model may be loaded from it."""
-
-    def no_model(*_: object) -> None:
-        raise AssertionError("a model was loaded")
-
     for stage in ("sample", "score"):
-        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", no_model)
+        monkeypatch.setattr(f"tasks.stages.{stage}.model_of", lambda *_: pytest.fail("a model was loaded"))
     return as_built
 
 
@@ -52,9 +48,7 @@ def version(store: Store, name: str, version: str) -> Dataset:
 
 def test_below_the_floor_of_the_scores_nothing_is_answered(data: Path) -> None:
     snapshot = data / "warehouse.duckdb"
-    with pytest.raises(
-        UsageError, match=r"what --tau calendar=-0\.1 would add cannot be known .* with that --tau-f finds out"
-    ):
+    with pytest.raises(UsageError, match=r"what --tau calendar=-0\.1 would add cannot be known"):
         ask(snapshot, {"calendar": -0.1})
     assert ask(snapshot, {"calendar": 0.0}).after.tau_f["calendar"] == 0.0
     scored = rows_of(snapshot, "SELECT gain, bound, loss_call, log_p_plain, log_p_call FROM scored")
@@ -101,8 +95,8 @@ def test_repeated_calls_are_kept_as_a_build_that_keeps_them_does(
     built = run_build(small_build(few_documents, data, tau_f=low, keep_repeats=True))
     assert (keeping.version, built.done) == (built.version, 0)
     asked = ask(snapshot, {})
-    assert asked.before.keep_repeats
     assert asked.before == asked.after
+    assert asked.before.keep_repeats
 
 
 def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
@@ -110,11 +104,8 @@ def test_fewer_positions_are_a_part_of_those_sampled(data: Path) -> None:
     asked = ask(snapshot, {"calendar": 0.1, "calculator": 0.1}, top_k=1)
     assert asked.notes == ()
     made = materialise(store, asked, "first")
-    likeliest = {
-        (row["doc_id"], row["tool"], row["position"])
-        for row in rows_of(snapshot, 'SELECT doc_id, tool, "position" FROM sampled WHERE "rank" = 0')
-    }
-    assert set() < kept_calls(store, made) <= likeliest
+    rows = rows_of(snapshot, 'SELECT doc_id, tool, "position" FROM sampled WHERE "rank" = 0')
+    assert set() < kept_calls(store, made) <= {tuple(row.values()) for row in rows}
     # what is current is still what was built, with all positions; what was left out stands in the version's commits
     again = ask(snapshot, {}, top_k=1)
     assert (again.before.top_k, again.after.top_k) == ({}, {"calculator": 1, "calendar": 1})
@@ -150,10 +141,8 @@ def test_a_version_of_other_thresholds_leaves_what_is_current_alone(few_document
     # what is kept now is what was built; asked again, and assembled once more, it all still speaks of the build's run
     again = ask(snapshot, {"calendar": 9.0})
     assert (again.before, again.stored.run_id) == (asked.before, of.run_id)
-    assert materialise(store, ask(snapshot, {"calculator": 9.0}), "other").thresholds == {
-        "calculator": 9.0,
-        "calendar": 0.2,  # the build's, and not that of `strict`
-    }
+    other = materialise(store, ask(snapshot, {"calculator": 9.0}), "other")
+    assert other.thresholds == {"calculator": 9.0, "calendar": 0.2}  # the build's, and not that of `strict`
     sql = "SELECT count(*) AS n FROM dataset_examples WHERE dataset = 'strict'"
     assert rows_of(snapshot, sql) == [{"n": sum(file.rows for file in made.files)}]
     plan = plan_build(small_build(few_documents, data, tau_f={"calendar": 0.3}))

@@ -24,6 +24,9 @@ from warehouse.store import Store
 
 # "Of 587 books 58 are lent, so 529 remain.": seven words of the first item stand there in a row, around the call
 PROBLEMS = {"1": "books 58 are lent, so 529 remain.", "2": "Of 588 books 58 are lent, so how many remain?", "3": "Why?"}
+ROWS = [
+    {"item_id": n, "task": "svamp", "prompt": word_problem(text, ""), "answers": ["9"]} for n, text in PROBLEMS.items()
+]
 
 
 @pytest.fixture
@@ -36,11 +39,7 @@ def evaluation(model: Path | str, arm: str = "toolformer") -> Evaluation:
 
 
 def items(store: Store) -> ShardResult:
-    rows = [
-        {"item_id": n, "task": "svamp", "prompt": word_problem(text, ""), "answers": ["9"]}
-        for n, text in PROBLEMS.items()
-    ]
-    return result_of(put(store, "benchmark", "", "svamp", rows), skipped=False)
+    return result_of(put(store, "benchmark", "", "svamp", ROWS), skipped=False)
 
 
 def trained(store: Store, dataset: str) -> Path:
@@ -50,11 +49,8 @@ def trained(store: Store, dataset: str) -> Path:
 
 def predictions(store: Store, name: str) -> ShardResult:
     """Items 1 and 2 are answered right, 3 is not: 2/3, and without item 1 a half."""
-    rows = [
-        {"evaluation": name, "task": "svamp", "arm": "toolformer", "item_id": n, "prompt": word_problem(text, ""),
-         "answers": ["9"], "correct": n != "3"}
-        for n, text in PROBLEMS.items()
-    ]  # fmt: skip
+    own = {"evaluation": name, "arm": "toolformer"}
+    rows = [{**row, **own, "correct": row["item_id"] != "3"} for row in ROWS]
     return result_of(put(store, "evaluate", "", name, rows), skipped=False)
 
 

@@ -83,14 +83,11 @@ def test_all_calls_are_stored_and_counted(
     first, second = ("calculator", 6, "0 + 1", "1"), ("calculator", 6, "1 + 1", "2")  # " It is" has 6 characters
     assert calls == [[], [first], [first, second], [first, second]]
 
-    viewed = {r["evaluation"]: r for r in rows_of(several.snapshot, "FROM accuracy")}
-    assert (viewed[on.evaluation]["max_calls"], viewed[on.evaluation]["calls_per_item"]) == (2, 5 / 4)
-    before = viewed[one.arms[1].evaluation]
-    assert (before["max_calls"], before["calls_per_item"]) == (1, 3 / 4)
-    client = MlflowClient(several.tracking, several.tracking)
-    run = client.get_run(several.mlflow_run)
-    assert run.data.params["max_calls"] == "2"
-    assert run.data.metrics["calls_per_item/base-tools"] == 5 / 4
+    rows = rows_of(several.snapshot, "FROM accuracy")
+    viewed = {row["evaluation"]: (row["max_calls"], row["calls_per_item"]) for row in rows}
+    assert (viewed[on.evaluation], viewed[one.arms[1].evaluation]) == ((2, 5 / 4), (1, 3 / 4))
+    tracked = MlflowClient(several.tracking, several.tracking).get_run(several.mlflow_run).data
+    assert (tracked.params["max_calls"], tracked.metrics["calls_per_item/base-tools"]) == ("2", 5 / 4)
 
     assert ["per item" in table_of(result).columns for result in (one, several)] == [False, True]
     assert table_of(several).rows[1][3:5] == ("75.0", 1.25)
@@ -102,9 +99,8 @@ def test_calls_against_random_operands(prefect_server: None, tmp_path: Path, mon
     rows = [{"ID": f"p{n}", "Body": body, "Question": "How many?", "Answer": a} for n, (body, a) in enumerate(problems)]
     path = tmp_path / "problems.json"
     path.write_text(json.dumps(rows))
-    result = run_evaluate(
-        asked(tmp_path / "data", task="svamp", path=str(path), limit=None, max_calls=2, tools=["calculator"])
-    )
+    of_problems = {"task": "svamp", "path": str(path), "limit": None, "tools": ["calculator"]}
+    result = run_evaluate(asked(tmp_path / "data", max_calls=2, **of_problems))
     off, on = result.arms
     assert (off.operands, off.right_calls) == (None, None)  # no tools, no calls
     # the calls are sums alone: of the ordered pairs of 3, 4, 1 none gives 1; of 2, 5 all give 7; of 1, 1 all give 2

@@ -19,35 +19,23 @@ class Written:
         self.store = Store(folder)
         self.hour = 0
 
-    def evaluated(
-        self,
-        task: str,
-        source: str,
-        right: int,
-        items: int,
-        arm: str = "toolformer",
-        k: int = 10,
-        limit: int | None = None,
-        state: str = "completed",
-        max_calls: int = 1,
-        tools: str = "",
-    ) -> None:
-        """One arm on items of a file, of which some are right; the first items call `tools`. It is the newest."""
+    def evaluated(self, task: str, source: str, right: int, items: int, tools: str = "", **more: Any) -> None:
+        """Toolformer, or another `arm`, on items of a file, of which some are right; the first items call `tools`.
+
+        It is the newest. `more`: arm, k, max_calls; limit and state of the run.
+        """
         self.hour += 1
-        name = f"{task}-{arm}-k{k}-{source}" + (f"-{max_calls}-calls" if max_calls > 1 else "")
-        rows: list[dict[str, Any]] = [
-            {"evaluation": name, "task": task, "arm": arm, "k": k, "item_id": str(n), "correct": n < right}
-            for n in range(items)
-        ]
+        run = {"parameters": {"limit": more.pop("limit", None)}, "state": more.pop("state", "completed")}
+        arm = {"task": task, "arm": "toolformer", "k": 10, **more}
+        own = {"evaluation": "-".join(map(str, [*arm.values(), source])), **arm}
+        rows = [{**own, "item_id": str(n), "correct": n < right} for n in range(items)]
         for row, tool in zip(rows, tools.split(), strict=False):
             row |= {"called": True, "tool": tool}
-        about = {"evaluation": name, "task": task, "arm": arm, "k": k, "source": source, "path": f"/{source}"}
-        about |= {"max_calls": max_calls} if max_calls > 1 else {}
         models = {"model": "m", "base": "embedded", "model_digest": "d1", "base_digest": "d0"}
-        parts = {"evaluation": name, "hour": str(self.hour)}
-        commit = put(self.store, "evaluate", "", f"{name}-0", rows, parts=parts, config={**about, **models})
-        started, run = f"2024-05-02T{self.hour:02}:00:00+00:00", {"flow": "evaluate", "state": state}
-        self.store.write_run(make_run(f"r{self.hour}", [commit.key], started, parameters={"limit": limit}, **run))
+        about = {"config": {**own, **models, "source": source, "path": f"/{source}"}, "parts": {"hour": str(self.hour)}}
+        commit = put(self.store, "evaluate", "", f"{own['evaluation']}-0", rows, **about)
+        started = f"2024-05-02T{self.hour:02}:00:00+00:00"
+        self.store.write_run(make_run(f"r{self.hour}", [commit.key], started, flow="evaluate", **run))
 
     def tables(self) -> dict[str, ResultTable]:
         tables = paper_tables(snapshot_of(self.store), "d", marks=read_marks(self.store)[0])
