@@ -103,9 +103,7 @@ _REPEATS = Option("--keep-repeats/--drop-repeats", help="Calls that repeat a bet
 
 def what_if(
     tau: Annotated[str, Option("--tau", help="Thresholds in nats, e.g. calculator=0.7,qa=1.2; others stay")] = "",
-    fdr: Annotated[
-        str, Option("--fdr", help="Find thresholds by decoys for false discovery rates, e.g. 0.01,0.05")
-    ] = "",
+    fdr: Annotated[str, Option("--fdr", help="Thresholds by decoys for false discovery rates, e.g. 0.01,0.05")] = "",
     top_k: Annotated[str, Option(help="Only the k best positions of a document; or by tool, calculator=3,qa=2")] = "",
     tau_s: Annotated[str, Option(help="Only where p(' [') is above this; or by tool, calculator=0.1,qa=0.2")] = "",
     keep_repeats: Annotated[bool | None, _REPEATS] = None,
