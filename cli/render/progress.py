@@ -19,7 +19,7 @@ from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from toolformer_core.syntax import written_calls
-from warehouse import queries
+from warehouse.queries import builds, calls
 
 if TYPE_CHECKING:
     from cli.commands.recipe import DemoRow
@@ -209,9 +209,9 @@ def print_view_command(data: str) -> None:
 def print_summary(result: BuildResult) -> None:
     """Print the result of a build: row counts, the yield at three thresholds, three calls, and where to find more."""
     console = Console()
-    current = queries.current_build(result.snapshot)
+    current = builds.current_build(result.snapshot)
     if current is not None and current.run_id == result.run_id:
-        print_stats(queries.stats(result.snapshot))
+        print_stats(builds.stats(result.snapshot))
         print_best_calls(result)
     else:  # another run began later, or has ended since
         console.print(escape(f"The snapshot now shows {current}; for this build see toolformer datasets."))
@@ -233,11 +233,11 @@ def print_summary(result: BuildResult) -> None:
 def print_best_calls(result: BuildResult) -> None:
     """Print the most helpful kept calls; if none was kept, the best of all. The snapshot must show this build."""
     console = Console()
-    samples = queries.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
+    samples = calls.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
-    names = {**TOOL_NAMES, **queries.tool_names(result.snapshot)}
+    names = {**TOOL_NAMES, **calls.tool_names(result.snapshot)}
     for sample in samples:
         before, after = escape(sample.before.replace("\n", " ")), escape(sample.after.replace("\n", " "))
         call = escape(written_calls(sample.links, names))
@@ -245,7 +245,7 @@ def print_best_calls(result: BuildResult) -> None:
 
 
 def print_stats(
-    stats: queries.Stats, build: queries.CurrentBuild | None = None, kept: Sequence[queries.KeptCalls] = ()
+    stats: builds.Stats, build: builds.CurrentBuild | None = None, kept: Sequence[builds.KeptCalls] = ()
 ) -> None:
     """Print the run, the rows of every stage by what became of them, and the yield per tool and threshold."""
     console = Console()
@@ -294,7 +294,7 @@ def _by_threshold(title: str, values: Mapping[tuple[str, float], str]) -> Table:
     return table
 
 
-def _tools_table(tools: Iterable[queries.ToolCosts]) -> Table:
+def _tools_table(tools: Iterable[builds.ToolCosts]) -> Table:
     headers = ("questions", "known", "calls", "retries", "p50", "p95", "p99", "cost")
     table = narrow_table("Calls of tools, in milliseconds", ["tool"], headers)
     for tool in tools:
