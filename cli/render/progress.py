@@ -15,8 +15,7 @@ from cli.render.console import Console, Display, counted, narrow_table, shards_l
 from flows.report.commands import sql_command
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
-from warehouse import queries
-from warehouse.queries.calls import tool_names
+from warehouse.queries import builds, calls
 
 if TYPE_CHECKING:
     from cli.commands.recipe import DemoRow
@@ -251,9 +250,9 @@ def print_view_command(data: str) -> None:
 def print_summary(result: BuildResult) -> None:
     """Print the result of a build: row counts, the yield at three thresholds, three calls, and where to find more."""
     console = Console()
-    current = queries.current_build(result.snapshot)
+    current = builds.current_build(result.snapshot)
     if current is not None and current.run_id == result.run_id:
-        print_stats(queries.stats(result.snapshot))
+        print_stats(builds.stats(result.snapshot))
         print_best_calls(result)
     else:  # another run began later, or has ended since
         console.print(escape(f"The snapshot now shows {current}; for this build see toolformer datasets."))
@@ -304,7 +303,7 @@ def print_recipe(result: RecipeResult, data: str) -> None:
             continue
         for line in one.nothing_kept:
             console.say(f"{step}: {line}")
-        current = queries.current_build(one.snapshot)
+        current = builds.current_build(one.snapshot)
         if current is not None and current.run_id == one.run_id:  # the snapshot shows one build
             print_best_calls(one)
             print_view_command(data)
@@ -319,9 +318,9 @@ def print_recipe(result: RecipeResult, data: str) -> None:
 def print_best_calls(result: BuildResult) -> None:
     """Print the most helpful kept calls; if none was kept, the best of all. The snapshot must show this build."""
     console = Console()
-    samples = queries.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
+    samples = calls.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
     if samples:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
-    names = {**TOOL_NAMES, **tool_names(result.snapshot)}
+    names = {**TOOL_NAMES, **calls.tool_names(result.snapshot)}
     print_calls(console, samples, names)
