@@ -51,7 +51,8 @@ class _WatchedStream:
         from pydantic import ValidationError
 
         inputs = [error["input"] for error in problem.errors()] if isinstance(problem, ValidationError) else [None]
-        message = line = next((parsed for parsed in inputs if isinstance(parsed, dict)), inputs[0])
+        line: Any = next((parsed for parsed in inputs if isinstance(parsed, dict)), inputs[0])
+        message = line
         with suppress(TypeError, ValueError, RecursionError):
             message = json.loads(line)
         if isinstance(message, dict) and "method" not in message and isinstance(message.get("id"), int | str):
