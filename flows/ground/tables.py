@@ -82,8 +82,8 @@ def _paper_table(
         if paper is not None:
             names.append("paper")
             cells.append([*map(paper.get, tasks), None])
-    rows = tuple(tuple(column[row] for column in cells) for row in range(len(tasks) + 1))
-    return ResultTable(name, title, tuple(names), rows, notes=notes)
+    rows: list[tuple[Cell, ...]] = [tuple(column[row] for column in cells) for row in range(len(tasks) + 1)]
+    return ResultTable(name, title, tuple(names), tuple(rows), notes=notes)
 
 
 def _intervals(method: str, result: GroundResult) -> str:
