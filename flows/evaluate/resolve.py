@@ -18,7 +18,6 @@ from toolformer_core.evaluate.items import Rule, Task
 from toolformer_core.evaluate.tasks import task_named
 from toolformer_core.lm.check import check_model
 from toolformer_core.lm.load import model_digest
-from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings
 from warehouse.store import Store
 
@@ -100,9 +99,8 @@ def resolve(p: EvaluateParameters) -> EvaluationPlan:
 def _evaluations(p: EvaluateParameters, task: Task, store: Store) -> list[Evaluation]:
     measured = task.rule is Rule.PERPLEXITY
     passages = str(task.passages) if task.passages is not None and p.passages is None else p.passages
-    tools, settings = dict[str, Tool](), ToolSettings()
-    if not measured:
-        tools, settings = chosen_tools([*p.tools, *p.tool], passages, p.qa_reader, p.translator)
+    named = [*p.tools, *p.tool]
+    tools, settings = ({}, ToolSettings()) if measured else chosen_tools(named, passages, p.qa_reader, p.translator)
     offered = tuple(key for key in tools if key not in task.excluded_tools)
     base = trained_model(p.model)
     digest = model_digest(base)

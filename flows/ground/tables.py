@@ -82,8 +82,7 @@ def _paper_table(
         if paper is not None:
             names.append("paper")
             cells.append([*map(paper.get, tasks), None])
-    rows = tuple(tuple(column[row] for column in cells) for row in range(len(tasks) + 1))
-    return ResultTable(name, title, tuple(names), rows, notes=notes)
+    return ResultTable(name, title, tuple(names), tuple(zip(*cells, strict=True)), notes=notes)
 
 
 def _intervals(method: str, result: GroundResult) -> str:
@@ -102,8 +101,10 @@ def confusion_table(result: GroundResult) -> ResultTable:
     for task, chosen in matrix.items():
         for tool, n in chosen.items():
             counts[names[tool]][task] += n
-    rows = tuple((name, *by_task.values()) for name, by_task in counts.items() if any(by_task.values()))
-    return ResultTable("Confusion", "Queries by the tool that gear chose", ("chosen tool", *matrix), rows)
+    rows: list[tuple[Cell, ...]] = [
+        (name, *by_task.values()) for name, by_task in counts.items() if any(by_task.values())
+    ]
+    return ResultTable("Confusion", "Queries by the tool that gear chose", ("chosen tool", *matrix), tuple(rows))
 
 
 def size_table(result: GroundResult) -> ResultTable:
