@@ -38,6 +38,13 @@ def test_the_result_is_printed_with_the_papers_figures(capsys: pytest.CaptureFix
     assert ("by size of the library" in said, "by size of the" in capsys.readouterr().out) == (True, False)
 
 
+def test_credentials_in_a_models_url_are_refused(run: Run, tmp_path: Path) -> None:
+    words = ("--task", "small-world", "--model", "vllm+http://user:pw@host/v1#m")
+    said = run("ground", *words, "--data", tmp_path / "data")
+    assert (said.code, said.out, "credentials" in said.err) == (2, "", True)
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.slow
 def test_json_is_one_object_with_all_figures_and_the_papers(run: Run, prefect_server: None, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"

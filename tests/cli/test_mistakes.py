@@ -13,7 +13,6 @@ WRITING = [
     ("--top-p 0", "top_p"),
     ("--trigger calculator=2", "calculator=2 is no probability"),
     ("--trigger fitted", "no thresholds were fitted for embedded"),
-    ("--model embeded", "Did you mean"),
 ]
 # Command -> what is written after it, and what the line says.
 MISTAKES: dict[str, list[tuple[str, ...]]] = {
@@ -31,7 +30,6 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
         ("--columns text=txt", "unknown column 'txt'", "Did you mean 'text'?", "timestamp, url"),
         ("--tau-f nonsense", "--tau-f", "'nonsense'", "calculator=0.5"),
         ("--tau-f qa=1,calculater=1", "unknown tool 'calculater'", "Did you mean 'calculator'?"),
-        ("--tau-s 3", "--tau-s", "less than 1"),
         ("--limit 0", "--limit", "greater than or equal to 1. Try 'toolformer build --help'."),
         ("--dataset 'my data'", "--dataset", "'my data'", "letters, digits"),
         ("--runner ray", "--runner", "'ray'", "threads, dask"),
@@ -52,10 +50,8 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
         ("q --date tomorrow", "tomorrow"),
     ],
     "diagnose --tools calculator": [
-        ("--documents 1", "--documents"),
         ("--tau-f abacus=1", "abacus"),
         ("--tau-f calculator", "--tau-f"),
-        ("--tau-s 2", "tau_s"),
         ("--prompts nowhere", "no prompt"),
         ("--gold nowhere", "nowhere"),
         ("--model no/folder/here", "no folder"),
@@ -70,7 +66,6 @@ MISTAKES: dict[str, list[tuple[str, ...]]] = {
     "index wikipedia --out {index}": [
         ("none.xml", "error: no file at none.xml; give a dump"),
         ("{passages} --format kilt", "line 1 is not of the format kilt"),
-        ("{passages} --format parquet", "'parquet' is not one of 'dump', 'kilt', 'psgs', 'jsonl'"),
     ],
 }
 
