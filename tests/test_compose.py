@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
-from collections.abc import Mapping
 from dataclasses import replace
 from inspect import getsource
 from pathlib import Path
@@ -27,7 +26,7 @@ from ops.deployments import POOLS
 from serving.origins import refusal
 from tasks import settings
 from tests.support import postgres
-from tests.support.compose import FILE, Service, UnsetError, read, services
+from tests.support.compose import FILE, UnsetError, read, services
 from tests.support.natively import Native
 from viewer import server as viewer_server
 
@@ -147,16 +146,6 @@ def test_services_are_known_by_names_that_there_are_at_ports_that_they_listen_on
                 assert port in listening[host], f"{service.name}: {text}"
 
 
-def test_mlflow_lets_itself_be_asked_by_the_name_that_others_know() -> None:
-    from mlflow.server.security_utils import is_allowed_host_header
-
-    allowed = ALL["mlflow"].environment["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
-    known = ALL["worker-cpu"].environment["MLFLOW_TRACKING_URI"].removeprefix("http://")
-    assert is_allowed_host_header(allowed, known)
-    assert is_allowed_host_header(allowed, "localhost:5001")  # by a browser, through another port
-    assert not is_allowed_host_header(allowed, "elsewhere.example:5000")
-
-
 def test_no_service_and_no_health_check_is_asked_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     for name, service in services({**SECRETS, "NO_PROXY": "s3.intern.example"}).items():
@@ -238,23 +227,24 @@ def test_prefects_server_refuses_foreign_pages_and_names_and_knows_its_own(monke
 
 
 @pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning")  # MLflow's own
-def test_mlflow_takes_its_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_takes_its_options_from_the_environment_and_answers_to_the_name_that_others_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from mlflow.cli import server
+    from mlflow.server.security_utils import is_allowed_host_header
 
     service = ALL["mlflow"]
+    allowed = service.environment["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
+    known = ALL["worker-cpu"].environment["MLFLOW_TRACKING_URI"].removeprefix("http://")
+    hosts = (known, "localhost:5001", "elsewhere.example:5000")  # the second is a browser's, through another port
+    assert [is_allowed_host_header(allowed, host) for host in hosts] == [True, True, False]
     assert service.command == ("mlflow", "server")
     for key, value in service.environment.items():
         monkeypatch.setenv(key, value)
     told = server.make_context("server", []).params
-    asked = {
-        "host": "0.0.0.0",
-        "port": 5000,
-        "workers": "2",
-        "artifacts_destination": "/artifacts",
-        "serve_artifacts": True,
-        "backend_store_uri": "postgresql+psycopg://mlflow@database:5432/mlflow",
-    }
-    assert {key: told[key] for key in asked} == asked
+    names = ("host", "port", "workers", "artifacts_destination", "serve_artifacts", "backend_store_uri")
+    database = "postgresql+psycopg://mlflow@database:5432/mlflow"
+    assert [told[name] for name in names] == ["0.0.0.0", 5000, "2", "/artifacts", True, database]
     of_uvicorn = uvicorn.main.make_context("uvicorn", ["app", *shlex.split(told["uvicorn_opts"])]).params
     assert of_uvicorn["timeout_worker_healthcheck"] == 120
 
@@ -318,30 +308,23 @@ def test_an_image_is_pinned_and_does_not_run_as_root(file: str) -> None:
     assert [rest for what, rest in told if what == "USER"] == ["10001"]
 
 
-def asked(native: Native, role: str, password: str, database: str) -> str:
-    """Log in by TCP and say who one is."""
-    url = sa.URL.create("postgresql+psycopg", role, password, "127.0.0.1", native.port("database", 5432), database)
-    ((user,),) = postgres.asked(url.render_as_string(hide_password=False), "SELECT current_user")
-    return str(user)
-
-
-def with_password(known: Mapping[str, Service], name: str, password: str) -> dict[str, Service]:
-    """The services as they would be after a password in .env was changed."""
-    changed = services({**SECRETS, name: password})
-    return {key: replace(service, environment=changed[key].environment) for key, service in known.items()}
-
-
 def test_each_part_has_a_database_of_its_own_and_a_new_password_counts_from_the_next_start() -> None:
+    def asked(role: str, password: str, database: str) -> str:
+        """Log in by TCP and say who one is."""
+        url = sa.URL.create("postgresql+psycopg", role, password, "127.0.0.1", native.port("database", 5432), database)
+        ((user,),) = postgres.asked(url.render_as_string(hide_password=False), "SELECT current_user")
+        return str(user)
+
     with Native(ALL) as native:
         native.up("setup-database")
         for role in ("prefect", "mlflow", "catalog"):
-            assert asked(native, role, SECRETS[f"{role.upper()}_PASSWORD"], role) == role
+            assert asked(role, SECRETS[f"{role.upper()}_PASSWORD"], role) == role
         with pytest.raises(sa.exc.OperationalError, match="password authentication failed"):
-            asked(native, "mlflow", SECRETS["CATALOG_PASSWORD"], "mlflow")
+            asked("mlflow", SECRETS["CATALOG_PASSWORD"], "mlflow")
         with pytest.raises(sa.exc.OperationalError, match="permission denied for database"):
-            asked(native, "mlflow", SECRETS["MLFLOW_PASSWORD"], "catalog")
+            asked("mlflow", SECRETS["MLFLOW_PASSWORD"], "catalog")
         [once] = native.copies("setup-database")
-        native.run(replace(once, service=with_password(ALL, "MLFLOW_PASSWORD", "another")["setup-database"]))
-        assert asked(native, "mlflow", "another", "mlflow") == "mlflow"
+        native.run(replace(once, service=services({**SECRETS, "MLFLOW_PASSWORD": "another"})["setup-database"]))
+        assert asked("mlflow", "another", "mlflow") == "mlflow"
         with pytest.raises(sa.exc.OperationalError, match="password authentication failed"):
-            asked(native, "mlflow", SECRETS["MLFLOW_PASSWORD"], "mlflow")
+            asked("mlflow", SECRETS["MLFLOW_PASSWORD"], "mlflow")

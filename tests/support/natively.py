@@ -177,8 +177,9 @@ class Native:
             command += ["-c", "unix_socket_directories="]  # where the image has one, nobody here may write
             user = self._postgres_user()
             _new_database(environment, user)
+        how = {"env": environment, "cwd": "/" if user else workdir, "user": user, "stdin": subprocess.DEVNULL}
         with (copy.folder / "log").open("ab") as log:
-            copy.process = _start(command, environment, "/" if user else workdir, user, log)
+            copy.process = subprocess.Popen(_found(command), **how, stdout=log, stderr=log)
         self._started.append(copy.process)
         until = time.monotonic() + _PATIENCE_S
         while not self._well(copy, copy.process, environment):
@@ -203,14 +204,6 @@ class Native:
 
 def _found(command: Sequence[str]) -> list[str]:
     return ["/usr/bin/env", *command]  # by the PATH of its own environment
-
-
-def _start(
-    command: Sequence[str], environment: Mapping[str, str], workdir: Path | str, user: str | None, log: object
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        _found(command), env=dict(environment), cwd=workdir, user=user, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-    )
 
 
 def _new_database(environment: Mapping[str, str], user: str | None) -> None:
