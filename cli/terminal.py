@@ -103,8 +103,8 @@ def without_credentials(arguments: Sequence[str]) -> list[str]:
             variables.add(variable)
         public_arguments.append(argument)
     for variable in sorted(variables - {""}):
-        told = f"put a model's credentials into the environment instead, in {variable}, from where it takes them now"
-        print(f"warning: a command line is seen by others and kept by the shell: {told}", file=sys.stderr)
+        advice = f"put a model's credentials into the environment instead, in {variable}, from where it takes them now"
+        print(f"warning: a command line is seen by others and kept by the shell: {advice}", file=sys.stderr)
     return public_arguments
 
 

@@ -64,11 +64,11 @@ def _events(steps: int, gain: float) -> list[dict[str, Any]]:
         if step:
             wave = 0.05 * math.sin(step * 2.4)
             rate = 1e-5 * min(1.0, step / (0.1 * steps))
-            told = {"loss": math.log(perplexity) + wave, "learning_rate": rate, "grad_norm": 1 + wave}
-            events.append({"t": t, "event": "step", "step": step, **told})
+            figures = {"loss": math.log(perplexity) + wave, "learning_rate": rate, "grad_norm": 1 + wave}
+            events.append({"t": t, "event": "step", "step": step, **figures})
         if step % (steps // 4) == 0:
-            told = {"loss": math.log(perplexity), "perplexity": perplexity}
-            events.append({"t": t + 1, "event": "evaluated", "step": step, **told})
+            figures = {"loss": math.log(perplexity), "perplexity": perplexity}
+            events.append({"t": t + 1, "event": "evaluated", "step": step, **figures})
         if step and step % (steps // 4) == 0:
             where = f"checkpoints/step-{step:06d}"
             left = {"checkpoint": where, "model": f"{where}/model", "perplexity": perplexity, "best": True}

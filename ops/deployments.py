@@ -81,8 +81,8 @@ class DeploymentOptions:
         if self.schedule and not self.corpus:
             raise UsageError("--schedule needs --corpus: the corpus to build at those times")
         if shown_url(self.tracking) != self.tracking:
-            told = "contains a password, which Prefect would store: set MLFLOW_TRACKING_PASSWORD where the workers run"
-            raise UsageError(f"--tracking: {shown_url(self.tracking)} {told}")
+            flaw = "contains a password, which Prefect would store: set MLFLOW_TRACKING_PASSWORD where the workers run"
+            raise UsageError(f"--tracking: {shown_url(self.tracking)} {flaw}")
 
 
 def form_schema(deployment: Deployment) -> dict[str, Any]:

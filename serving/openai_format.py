@@ -82,10 +82,10 @@ class ResponseWriter:
             text = self._advance(choice, event.text) if show_calls else ""
             if isinstance(event, CallStarted):
                 choice.starts.append(choice.offset - len(text))
-                told: dict[str, Any] = {"event": "call_started", "tool": event.tool, "input": event.input}
+                extra: dict[str, Any] = {"event": "call_started", "tool": event.tool, "input": event.input}
             else:
-                told = {"event": "call_finished", "call": self._call(choice, event.call, len(choice.starts) - 1)}
-            yield self._chunk(i, self._text_delta(i, text), toolformer=told)
+                extra = {"event": "call_finished", "call": self._call(choice, event.call, len(choice.starts) - 1)}
+            yield self._chunk(i, self._text_delta(i, text), toolformer=extra)
         else:
             choice.generation = event.generation
             finish = event.generation.finish

@@ -82,8 +82,8 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
 
     @app.get("/sql")
     def show_sql(request: Request) -> Response:
-        asked = Query(request.query_params.multi_items())
-        answer = None if is_from_elsewhere(request.headers) else sql.answer_to(viewed, asked)
+        query = Query(request.query_params.multi_items())
+        answer = None if is_from_elsewhere(request.headers) else sql.answer_to(viewed, query)
         return _shown("sql.html", "/sql", viewed, lambda v, q: sql.page(v, q, answer), request)
 
     @app.get("/judge")
@@ -111,7 +111,7 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
     @app.post("/versions")
     async def make_version(request: Request) -> Response:
         form = await _form(request)
-        await to_thread.run_sync(lambda: materialiser.start(thresholds.asked(viewed, form)[0], form.text("name")))
+        await to_thread.run_sync(lambda: materialiser.start(thresholds.requested(viewed, form)[0], form.text("name")))
         return RedirectResponse("/versions/new", 303)
 
     return app

@@ -74,9 +74,9 @@ def stats(data: Data = None, as_json: AsJson = False) -> None:
     figures, build, calls = query(snapshot), current_build(snapshot), kept_calls(snapshot)
     if as_json:
         balances = [{**asdict(b), "conserved": b.conserved} for b in figures.balances]
-        told: dict[str, object] = {"of": build, "conserved": figures.conserved, "yield": figures.yields, "kept": calls}
-        told |= {"false_discovery_rates": figures.rates, "coverage": figures.coverage, "tools": figures.tools}
-        print_json({**told, "balances": balances, "benchmarks": figures.benchmarks})
+        shown: dict[str, object] = {"of": build, "conserved": figures.conserved, "yield": figures.yields, "kept": calls}
+        shown |= {"false_discovery_rates": figures.rates, "coverage": figures.coverage, "tools": figures.tools}
+        print_json({**shown, "balances": balances, "benchmarks": figures.benchmarks})
     else:
         print_stats(figures, build, calls)
 

@@ -50,8 +50,8 @@ def export(
         from flows.export.delivery import uploads_of
 
         sizes = {path: file.stat().st_size for path, file in uploads_of(result).items()}
-        told = result.manifest["dataset"]
-        _print_dry_run(str(parameters.push), "dataset", sizes, told["weights_licence"], told["licence"])
+        dataset = result.manifest["dataset"]
+        _print_dry_run(str(parameters.push), "dataset", sizes, dataset["weights_licence"], dataset["licence"])
 
 
 def push(

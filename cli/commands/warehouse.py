@@ -120,8 +120,8 @@ def gc(
     with _open_catalog(store) if delete else contextlib.nullcontext() as open_catalog:
         shared = open_catalog is not None and not open_catalog.is_duckdb
         if shared and (runs := active_runs(store, unfinished_days=unfinished_days)):
-            told = "let them finish, or say by --unfinished-days from what age on a run is taken for dead"
-            raise UsageError(f"runs go on, or were killed: {', '.join(runs)}; {told}")
+            advice = "let them finish, or say by --unfinished-days from what age on a run is taken for dead"
+            raise UsageError(f"runs go on, or were killed: {', '.join(runs)}; {advice}")
         garbage = find_garbage(store, unfinished_days=unfinished_days, temporary_s=seconds("sweep"))
         if open_catalog is not None:
             delete_garbage(store, open_catalog, garbage)

@@ -27,8 +27,8 @@ def notes_on_build(p: BuildParameters) -> list[str]:
     others = other_files(p.corpus)
     flaws = {file: flaw for file in others if (flaw := not_a_file(file))}
     kinds = {file: file.suffix.lower() or "no extension" for file in others if file not in flaws}
-    told = {"files of the corpus are of other kinds": kinds, "names in the corpus are no files": flaws}
-    for what, entries in told.items():
+    unread = {"files of the corpus are of other kinds": kinds, "names in the corpus are no files": flaws}
+    for what, entries in unread.items():
         if entries:
             counts = counted(dict(sorted(Counter(entries.values()).items(), key=lambda kind: (-kind[1], kind[0]))))
             names = ", ".join(file.relative_to(p.corpus).as_posix() for file in [*entries][:_LISTED])

@@ -81,8 +81,8 @@ def push_model(
         entries = [
             {**entry, "name": name} for name, path in uploads.items() for entry in file_entries({"": path}, None)
         ]
-        told = {"manifest": 1, "program": __version__, "training": training["job"], "dataset": dataset.label}
-        manifest.write_text(manifest_text({**told, "files": entries}), encoding="utf-8", newline="\n")
+        head = {"manifest": 1, "program": __version__, "training": training["job"], "dataset": dataset.label}
+        manifest.write_text(manifest_text({**head, "files": entries}), encoding="utf-8", newline="\n")
         uploads[MANIFEST] = manifest
         pushed = None
         if not dry_run:

@@ -90,8 +90,8 @@ def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tu
     in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
     fates = reasons_of(calls, call_filter, ranks, marked_out)
     kept = [explanation.assembled is None or (call.tool, call.position) in in_examples for call in calls]
-    told = (fate or (KEPT if is_kept else OVER_LIMIT) for fate, is_kept in zip(fates, kept, strict=True))
-    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, told, strict=True))
+    named = (fate or (KEPT if is_kept else OVER_LIMIT) for fate, is_kept in zip(fates, kept, strict=True))
+    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, named, strict=True))
     tools = sorted({row["tool"] for row in explanation.prefiltered})
     return {tool: tau_f_for(tool, config.get("tau_f")) for tool in tools}, rows
 

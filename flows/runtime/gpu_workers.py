@@ -23,11 +23,11 @@ def gpus_of_workers(name: str, workers: int, gpus: int | None, visible: Sequence
     if gpus is None:
         return list(visible[:workers]) or None if name == "dask" else None
     if name != "dask":
-        told = "give --runner dask or a Dask scheduler's address, or leave --gpus out"
-        raise UsageError(f"--gpus is for Dask workers, and the runner is {name}: {told}")
+        advice = "give --runner dask or a Dask scheduler's address, or leave --gpus out"
+        raise UsageError(f"--gpus is for Dask workers, and the runner is {name}: {advice}")
     if gpus > len(visible):
-        told = "give fewer, and see what CUDA_VISIBLE_DEVICES and `toolformer doctor` say"
-        raise UsageError(f"--gpus {gpus}: GPUs that this machine shows: {len(visible)}; {told}")
+        advice = "give fewer, and see what CUDA_VISIBLE_DEVICES and `toolformer doctor` say"
+        raise UsageError(f"--gpus {gpus}: GPUs that this machine shows: {len(visible)}; {advice}")
     return list(visible[:gpus])
 
 

@@ -90,8 +90,8 @@ class Ledger:
         key = done.key
         commit = self.store.find(key.stage, key.tool, key.shard, key.fingerprint)
         if commit is None:
-            told = "give the flow and its workers a data folder or URL that all of them reach"
-            raise StoreError(f"{key.id} was done, but {self.store.root} does not hold it: {told}")
+            advice = "give the flow and its workers a data folder or URL that all of them reach"
+            raise StoreError(f"{key.id} was done, but {self.store.root} does not hold it: {advice}")
         with self._counting:
             self._unrecorded.append(commit)
             self.keys.add(key)

@@ -141,8 +141,8 @@ def _use_dask(chosen: Any, name: str, gpus: int | None) -> Iterator[None]:
         try:
             _ = chosen.client
         except OSError as exc:
-            told = "start it (dask scheduler), or name another"
-            raise UsageError(f"no Dask scheduler answers at {name}: {told}") from exc
+            advice = "start it (dask scheduler), or name another"
+            raise UsageError(f"no Dask scheduler answers at {name}: {advice}") from exc
     run = _DaskRun(name, chosen, gpus, needs_gpu=bool(gpus))
     with using(_dask_run, run), explain_losses(name, run.is_lost, run.labels), ExitStack() as watching:
         if elsewhere:

@@ -73,16 +73,16 @@ def _no_call(where: str) -> RequestError:
 
 def _with_results(calls: dict[str, Call], results: Sequence[tuple[str, RoutedMessage]], where: str) -> str:
     """Return the calls of an assistant's message with the results that follow it."""
-    told: dict[str, str] = {}
+    responses: dict[str, str] = {}
     for at, message in results:
-        if message.tool_call_id not in calls.keys() - told.keys():
+        if message.tool_call_id not in calls.keys() - responses.keys():
             raise _no_call(at)
         text = text_of(message, at)
-        told[message.tool_call_id] = response_line(text, max(1, len(text)))
-    if missing := [id_ for id_ in calls if id_ not in told]:
+        responses[message.tool_call_id] = response_line(text, max(1, len(text)))
+    if missing := [id_ for id_ in calls if id_ not in responses]:
         problem = f"these calls have no result: {', '.join(missing)}; a message of role 'tool' must follow for each"
         raise invalid(where, problem)
-    return "".join(linearize(call, told[id_]) for id_, call in calls.items())
+    return "".join(linearize(call, responses[id_]) for id_, call in calls.items())
 
 
 def _calls_of(message: RoutedMessage, where: str) -> dict[str, Call]:

@@ -24,7 +24,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     problem = ""
     current = viewed.thresholds()
     try:
-        what_if, changes = asked(viewed, query)
+        what_if, changes = requested(viewed, query)
     except (UsageError, WrongQueryError) as exc:  # told beside the sliders, which stay
         problem, what_if, changes = str(exc), current, {}
     before, after = what_if.before, what_if.after
@@ -58,7 +58,7 @@ def page(viewed: ViewedData, query: Query) -> Mapping[str, Any]:
     }
 
 
-def asked(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]]:
+def requested(viewed: ViewedData, query: Query) -> tuple[WhatIfQuery, dict[str, Any]]:
     """Return the thresholds of a query string or a form, and those that are not the current ones, by option."""
     current = viewed.thresholds()
     now = current.before
