@@ -77,10 +77,7 @@ class GatedTool(FakeTool):
 
 
 def marked_language(text: str) -> tuple[str, float]:
-    """A language identifier for made-up texts: words that begin with "x" are of the language xx, the others English.
-
-    Its confidence is the share of the more frequent of the two.
-    """
+    """The language of a made-up text: words that begin with "x" are of the language xx; the confidence is a share."""
     words = text.split()
     foreign = sum(w.lower().startswith("x") for w in words) / len(words)
     return ("xx", foreign) if foreign > 0.5 else ("en", 1 - foreign)

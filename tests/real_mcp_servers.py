@@ -1,11 +1,7 @@
 """MCP servers that others wrote, fetched from the package registries, answer as is known: `make test-mcp`.
 
-    mcp-server-time, mcp-server-git                     Python, SDK 2
-    mcp-server-calculator, a server of a few lines      Python, SDK 1, in a virtual environment of its own
-    @modelcontextprotocol/server-everything             JavaScript, on pipes and over HTTP; needs node and npm
-
-The variable MCP names a folder that keeps what was installed. What cannot be installed fails; where git, node or npm is
-missing, a test is skipped.
+The variable MCP names a folder that keeps what was installed. What cannot be installed fails; without git, node or npm
+a test is skipped.
 """
 
 import os

@@ -49,10 +49,7 @@ def texts_and_positions(draw: st.DrawFn) -> tuple[str, list[int]]:
 
 @st.composite
 def examples_with_calls(draw: st.DrawFn) -> Example:
-    """A document of C* with one to four calls, many of them before a space; inputs and responses are anything.
-
-    Some are chains of two or three: calls that share their position.
-    """
+    """A document with one to four calls or chains, many before a space; inputs and responses are anything."""
     words = draw(st.lists(encodable_texts.filter(bool) | st.sampled_from(["so", "58", "9."]), min_size=1, max_size=6))
     text = " ".join(words)
     spaces = [at for at, character in enumerate(text) if character == " "]
@@ -85,46 +82,25 @@ _words = st.sampled_from(["", "ok", "calculator", "no_url_date", "2023-01-30"])
 _offsets = st.integers(0, 2**40)
 _nats = st.floats(-1e6, 1e6)
 _perhaps = st.none() | encodable_texts
+_spans = st.lists(st.tuples(_offsets, _offsets), max_size=3).map(tuple)
+_inserted = st.builds(InsertedCall, _words, *(_offsets,) * 3, encodable_texts, encodable_texts, _nats)
 
 # The records that each stage writes, by its name; any of their values may be anything of its type.
 records: dict[str, st.SearchStrategy[object]] = {
     "ingest": st.builds(Document, _words, encodable_texts, _perhaps, _perhaps, encodable_texts, _offsets),
-    "prefilter": st.builds(
-        PrefilterResult,
-        _words,
-        _words,
-        st.booleans(),
-        _words,
-        encodable_texts,
-        st.lists(st.tuples(_offsets, _offsets), max_size=3).map(tuple),
-    ),
+    "prefilter": st.builds(PrefilterResult, _words, _words, st.booleans(), _words, encodable_texts, _spans),
     "sample": st.builds(
         DrawnCall,
         *(_words, _words, _offsets, _nats, _offsets, encodable_texts, _words, encodable_texts, _offsets),
         *(st.none() | _offsets, st.none() | _nats),
     ),
     "execute": st.builds(
-        Execution,
-        _words,
-        encodable_texts,
-        encodable_texts,
-        encodable_texts,
-        _words,
-        encodable_texts,
-        st.none() | st.booleans(),
+        Execution, _words, *(encodable_texts,) * 3, _words, encodable_texts, st.none() | st.booleans()
     ),
     "score": st.builds(
         ScoredCall,
         *(_words, _words, _offsets, encodable_texts, encodable_texts, _nats, _offsets),
         *(_nats, _nats, _nats, st.booleans(), st.booleans()),
     ),
-    "assemble": st.builds(
-        Example,
-        _words,
-        encodable_texts,
-        st.lists(
-            st.builds(InsertedCall, _words, _offsets, _offsets, _offsets, encodable_texts, encodable_texts, _nats),
-            max_size=3,
-        ).map(tuple),
-    ),
+    "assemble": st.builds(Example, _words, encodable_texts, st.lists(_inserted, max_size=3).map(tuple)),
 }

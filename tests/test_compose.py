@@ -1,7 +1,4 @@
-"""docker-compose.yml and the Dockerfiles: valid, closed to the outside, and each command one that its program takes.
-
-No Docker engine is asked. `tests/ops/test_compose_build.py` runs all services natively, through a build.
-"""
+"""docker-compose.yml and the Dockerfiles: valid, closed to the outside, and each command one that its program takes."""
 
 import fnmatch
 import re

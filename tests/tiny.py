@@ -1,7 +1,4 @@
-"""Tiny random models of several families, and the plain way to compute what the engine computes: one text at a time.
-
-The reference uses no cache, no batch, no padding and no shortcut, so that it can be believed by reading it.
-"""
+"""Tiny random models of several families, and the plain way to compute what the engine does: without cache or batch."""
 
 import itertools
 from functools import cache

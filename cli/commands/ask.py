@@ -159,7 +159,7 @@ def what_if(
         print_json({"now": build, **asdict(answer), "notes": what_if_query.notes, "max_examples": limit, **more})
         return
     from cli.render.answers import print_what_if
-    from cli.render.console import counted
+    from flows.report.tables import counted
 
     if found:
         print_tables([found_table(found)])

@@ -111,7 +111,7 @@ def _print_result(result: ExportResult, out: str, *, as_json: bool) -> None:
     dev = f", {result.dev:,} of them in the dev split" if result.dev else ""
     say(f"{result.examples:,} examples written to {out}{dev}")
     if result.left_out:
-        from cli.render.console import counted
+        from flows.report.tables import counted
 
         say(f"{sum(result.left_out.values()):,} left out: {counted(result.left_out)}")
     if "trained" in result.counts:

@@ -129,8 +129,8 @@ def index_wikipedia(
 
     Example: toolformer index wikipedia enwiki-latest-pages-articles.xml.bz2 --out enwiki
     """
-    from cli.render.console import counted
     from cli.render.progress import IndexDisplay
+    from flows.report.tables import counted
     from toolformer_core.tools.search.index_writer import build_index, finished_index
     from toolformer_core.tools.search.passage_sources import open_source
 

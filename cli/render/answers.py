@@ -7,11 +7,12 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from cli.render.console import Console, counted, narrow_table, stages_table
+from cli.render.console import Console, narrow_table, stages_table
 from flows.build_dataset.estimate import Estimate, Plan, Total
 from flows.build_dataset.what_if_query import WhatIfQuery
 from flows.report.document_trace import DocumentTrace
 from flows.report.judging import Judgements
+from flows.report.tables import counted
 from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
 from warehouse.queries import Sample

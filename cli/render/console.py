@@ -6,7 +6,7 @@ Rich's own control codes (colours, progress bars) pass; those within a text are 
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -64,11 +64,6 @@ def stages_table(title: str, figures: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         table.add_row(*row[:2], *(row[2 + i] for i in filled), style="bold" if row[0] == "in all" else "")
     return table
-
-
-def counted(counts: Mapping[str, int]) -> str:
-    """Return names with their counts on one line."""
-    return ", ".join(f"{name} {n:,}" for name, n in counts.items())
 
 
 def shards_line(result: Any) -> str:

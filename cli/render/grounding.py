@@ -2,11 +2,12 @@
 
 from rich.markup import escape
 
-from cli.render.console import Console, counted, narrow_table, shards_line
+from cli.render.console import Console, narrow_table, shards_line
 from cli.render.tables import print_tables
 from flows.ground.metrics import GroundResult
 from flows.ground.tables import confusion_table, cost_table, grounding_tables, size_table
 from flows.report.commands import sql_command
+from flows.report.tables import counted
 from toolformer_core.api.grounding import GroundedAnswer, GroundedQuery
 
 _SHOWN_CHARS = 48  # of a call or a response

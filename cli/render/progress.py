@@ -11,8 +11,9 @@ from rich import progress as bars
 from rich.markup import escape
 
 from cli.render.answers import print_calls, print_plan, print_stats
-from cli.render.console import Console, Display, counted, narrow_table, shards_line
+from cli.render.console import Console, Display, narrow_table, shards_line
 from flows.report.commands import sql_command
+from flows.report.tables import counted
 from flows.runtime.progress import LINE_S, Pulse, StageProgress, duration, passes_quarter
 from toolformer_core.config import TOOL_NAMES
 from warehouse.queries import builds, calls

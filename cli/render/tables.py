@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from cli.render.console import Console, counted, narrow_table, shards_line
+from cli.render.console import Console, narrow_table, shards_line
 from flows.evaluate.metrics import EvaluateResult, table_of
 from flows.report.commands import sql_command
-from flows.report.tables import Cell, ResultTable, shown
+from flows.report.tables import Cell, ResultTable, counted, shown
 
 
 def print_tables(tables: Sequence[ResultTable]) -> None:

@@ -37,7 +37,7 @@ def _summary(result: ExportResult) -> str:
         ("format", result.manifest["format"]),
         ("examples", f"{result.examples:,}"),
         ("of them in the dev split", f"{result.dev:,}"),
-        ("left out", counted(result.left_out)),
+        ("left out", counted(result.left_out) or "none"),
         *((name, f"{n:,}") for name, n in result.counts.items()),
         ("machine", host()),
         *(("file", f"`{path}`") for path in result.files),

@@ -39,7 +39,7 @@ def percent(share: float | None) -> float | None:
 
 def counted(counts: Mapping[str, int]) -> str:
     """Return names with their counts on one line."""
-    return ", ".join(f"{name} {n:,}" for name, n in counts.items()) or "none"
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items())
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL
 
 from flows.build_dataset.flow import BuildResult, run_build
 from flows.build_dataset.parameters import BuildParameters
-from tests.support.postgres import asked, schema
-from tests.support.small_builds import small_build
+from tests.support.postgres import asked, killed_at_work, schema
+from tests.support.small_builds import ONE_TOOL, cstar, small_build
+from tests.support.small_builds import SHARDS_OF_ONE_TOOL as SHARDS
 from tests.support.waiting import soon
 from warehouse.queries import rows_of
 from warehouse.store import Store
@@ -28,9 +29,6 @@ pytestmark = [
 ]
 
 _PATIENCE_S = 500.0  # of a test that would otherwise hang
-
-# 16 documents in shards of two: ingest, and for each of the eight four stages of one tool and assemble
-SHARDS = 1 + 8 * (4 + 1)
 
 HOST = """
 import dataclasses, json, sys
@@ -44,8 +42,7 @@ print(json.dumps(dataclasses.asdict(run_build(asked))), flush=True)
 
 
 def build(documents: Path, data: str) -> BuildParameters:
-    changes = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "draws": 1, "tau_f": {"calendar": -1.0}}
-    return small_build(documents, Path("x"), **changes).model_copy(update={"data": data})
+    return small_build(documents, Path("x"), **ONE_TOOL).model_copy(update={"data": data})
 
 
 @contextmanager
@@ -101,11 +98,6 @@ def alone(prefect_server: None, few_documents: Path, tmp_path_factory: pytest.Te
     return cstar(Store(data))
 
 
-def cstar(store: Store) -> dict[str, bytes]:
-    (dataset,) = store.datasets()
-    return {file.path: store.files.get(file.path) or b"" for file in dataset.files}
-
-
 def test_two_hosts(bucket: str, postgres: str, few_documents: Path, alone: dict[str, bytes], tmp_path: Path) -> None:
     with hosts(build(few_documents, bucket), postgres, tmp_path, lease_s=600.0) as both:
         for host in both:
@@ -133,17 +125,7 @@ def test_one_host_is_killed(postgres: str, few_documents: Path, alone: dict[str,
     with hosts(build(few_documents, str(data)), postgres, tmp_path, lease_s=2.0) as (victim, other):
         go(victim)  # alone, so that it cannot be done before it is caught at work
         soon(lambda: len(store.names("commits")) > 5 or victim.poll() is not None, _PATIENCE_S, 0.02)
-
-        def killed_at_work() -> bool:
-            """Stop it, so that what it holds stays what it is while we look."""
-            victim.send_signal(signal.SIGSTOP)
-            if asked(postgres, f"SELECT 1 FROM {schema(data)}.claims WHERE pid = {victim.pid}"):
-                victim.kill()
-                return True
-            victim.send_signal(signal.SIGCONT)
-            return False
-
-        soon(killed_at_work, _PATIENCE_S, 0.02)
+        soon(lambda: killed_at_work(psutil.Process(victim.pid), postgres, data), _PATIENCE_S, 0.02)
         go(other)  # within the lease: it waits for the shard that is held
         finished = result(other)
     by_run = Counter(commit.run_id for commit in store.commits())

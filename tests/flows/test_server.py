@@ -19,6 +19,7 @@ from prefect.server.api import server as prefects
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_API_URL, temporary_settings
 from prefect.settings import PREFECT_SERVER_CORS_ALLOWED_ORIGINS as CORS_ALLOWED
+from uvicorn.importer import import_from_string
 
 from flows.runtime import prefect_app, server
 from flows.runtime.prefect_app import APP, create_app
@@ -319,11 +320,6 @@ def test_a_server_that_prefect_starts_by_itself_is_guarded_too(monkeypatch: pyte
     [[*argv, umask]] = started
     assert umask == 0o177  # its database is its owner's alone
     assert APP in argv
+    assert import_from_string(APP) is create_app
     assert argv[argv.index("--port") + 1] == "8123"
     assert Path(argv[argv.index("--app-dir") + 1]) == Path(__file__).parents[2]
-
-
-def test_the_application_has_the_name_that_uvicorn_is_told() -> None:
-    from uvicorn.importer import import_from_string
-
-    assert import_from_string(APP) is create_app

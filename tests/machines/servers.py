@@ -1,7 +1,4 @@
-"""Real servers on loopback: a Slurm of one node, PostgreSQL, and Swift with its S3 interface, of Debian's packages.
-
-Each has a temporary folder and free ports, and is ended by its process ids. Nothing of the project is known here.
-"""
+"""A Slurm of one node, PostgreSQL, and Swift with its S3 interface, of Debian's packages, on loopback."""
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
-"""The whole loop on real servers: the build, its database and the training's node fail once, and nothing is lost.
-
-C* is that of an undisturbed build. Catalog, MLflow and Prefect have a database each, of the PostgreSQL that restarts.
-"""
+"""The whole loop on real servers: build, database and node fail once, and C* is that of an undisturbed build."""
 
 import gzip
 import json
@@ -17,19 +14,14 @@ from tests.machines.commands import events, started
 from tests.machines.servers import Postgres, Slurm
 from tests.machines.test_postgres import AWAY
 from tests.support.postgres import asked, schema
-from tests.support.small_builds import small_build
+from tests.support.small_builds import cstar, small_build
 from toolformer_core.embedded import CORPUS
 from warehouse.commits import CommitKey, RowCounts
 from warehouse.store import Store
 
 EXAMPLE = Path(__file__).parents[2] / "examples/clusters/slurm.py"
-SMALL = {
-    "tools": ["calendar"],
-    "shard_documents": 1,
-    "top_k": 2,
-    "draws": 2,
-    "tau_f": {},
-}  # two of six texts get a call
+# two of six texts get a call
+SMALL = {"tools": ["calendar"], "shard_documents": 1, "top_k": 2, "draws": 2, "tau_f": {}}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -52,11 +44,6 @@ def dask_from_slurm(slurm: Slurm) -> Iterator[str]:
         cluster.wait_for_workers(2, timeout=600)
         assert len(slurm.jobs("RUNNING")) == 1
         yield cluster.scheduler_address
-
-
-def dataset_bytes(store: Store) -> list[bytes | None]:
-    [dataset] = store.datasets()
-    return [store.files.get(file.path) for file in dataset.files]
 
 
 def rows(store: Store) -> dict[CommitKey, tuple[RowCounts, ...]]:
@@ -95,7 +82,7 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
             with postgres_machine.outage():
                 build.await_(lambda: AWAY in build.text)
             assert build.ended() == 0, build.text
-    assert dataset_bytes(store) == dataset_bytes(undisturbed)
+    assert cstar(store) == cstar(undisturbed)
     assert rows(store) == rows(undisturbed)
     assert asked(database, f'SELECT count(*) FROM "{schema(url)}".commits') == [(len(rows(undisturbed)),)]
     assert asked(database, f'SELECT count(*) FROM "{schema(url)}".claims') == [(0,)]

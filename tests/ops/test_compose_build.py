@@ -14,8 +14,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.build_dataset.flow import run_build
 from tests.support.compose import Service, services
 from tests.support.natively import Native, with_trigrams
-from tests.support.postgres import asked, schema
-from tests.support.small_builds import small_build
+from tests.support.postgres import asked, killed_at_work, schema
+from tests.support.small_builds import ONE_TOOL, SHARDS_OF_ONE_TOOL, cstar, small_build
 from tests.support.waiting import soon
 from warehouse.queries import rows_of
 from warehouse.store import Store
@@ -27,9 +27,6 @@ pytestmark = [
 
 _PATIENCE_S = 500.0
 SECRETS = {f"{name}_PASSWORD": f"{name}-secret" for name in ("POSTGRES", "PREFECT", "MLFLOW", "CATALOG")}
-ASKED = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "draws": 1, "tau_f": {"calendar": -1.0}}
-# 16 documents in shards of two: ingest, and for each of the eight four stages of one tool and assemble
-SHARDS = 1 + 8 * (4 + 1)
 
 
 def told() -> dict[str, Service]:
@@ -47,33 +44,9 @@ def eventually(holds: Callable[[], bool], native: Native) -> None:
     soon(holds, _PATIENCE_S, 0.05, lambda: native.copies("worker-cpu")[0].log[-3000:])
 
 
-def cstar(store: Store) -> dict[str, bytes]:
-    (dataset,) = store.datasets()
-    return {file.path: store.files.get(file.path) or b"" for file in dataset.files}
-
-
-def kill_at_work(native: Native, data: Path, catalog: str) -> None:
-    """Kill a Dask worker that holds a claim: stopped first, so that what it holds stays what it is while we look."""
-    victim = native.copies("dask-worker")[0]
-    assert victim.process is not None
-    process = psutil.Process(victim.process.pid)
-
-    def killed() -> bool:
-        process.suspend()
-        if asked(catalog, f"SELECT 1 FROM {schema(data)}.claims WHERE pid = {process.pid}"):
-            process.kill()
-            return True
-        process.resume()
-        return False
-
-    eventually(lambda: len(Store(data).names("commits")) > 5, native)
-    eventually(killed, native)
-    victim.process.wait()
-
-
 def test_a_build_survives_the_end_of_a_dask_worker(prefect_server: None, few_documents: Path, tmp_path: Path) -> None:
-    undisturbed = run_build(small_build(few_documents, tmp_path / "alone", **ASKED), "threads")
-    assert undisturbed.done == SHARDS
+    undisturbed = run_build(small_build(few_documents, tmp_path / "alone", **ONE_TOOL), "threads")
+    assert undisturbed.done == SHARDS_OF_ONE_TOOL
     postgres = with_trigrams()
     with Native(told(), **({"postgres": postgres} if postgres else {})) as native:
         native.up("worker-cpu", "dask-worker")
@@ -85,17 +58,21 @@ def test_a_build_survives_the_end_of_a_dask_worker(prefect_server: None, few_doc
         address = f"http://127.0.0.1:{native.port('prefect', 4200)}/api"
         with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
             run = begin(client, few_documents, data)
-            kill_at_work(native, data, catalog)
+            eventually(lambda: len(Store(data).names("commits")) > 5, native)
+            victim = native.copies("dask-worker")[0].process
+            assert victim is not None
+            eventually(lambda: killed_at_work(psutil.Process(victim.pid), catalog, data), native)
+            victim.wait()
             eventually(lambda: bool((s := client.read_flow_run(run).state) and s.is_final()), native)
             state = client.read_flow_run(run).state
             assert state is not None
             assert state.is_completed(), flow_worker.log[-5000:]
         store = Store(data)
         assert cstar(store) == cstar(Store(tmp_path / "alone"))
-        assert len(list(store.commits())) == SHARDS
-        assert asked(catalog, f"SELECT count(*) FROM {schema(data)}.commits") == [(SHARDS,)]
+        assert len(list(store.commits())) == SHARDS_OF_ONE_TOOL
+        assert asked(catalog, f"SELECT count(*) FROM {schema(data)}.commits") == [(SHARDS_OF_ONE_TOOL,)]
         (row,) = rows_of(data / "warehouse.duckdb", 'SELECT count(*) AS n FROM shards WHERE "current" AND intact')
-        assert row["n"] == SHARDS
+        assert row["n"] == SHARDS_OF_ONE_TOOL
         shown = [word for process in native.running() for word in process.cmdline()]
         assert shown
         assert not [word for word in shown for secret in SECRETS.values() if secret in word]
@@ -106,7 +83,7 @@ def begin(client: SyncPrefectClient, documents: Path, data: Path) -> UUID:
     """Ask for the build as the form does."""
     deployment = client.read_deployment_by_name("build-dataset/build-dataset")
     assert deployment.parameters == {"parameters": {"data": str(data)}}
-    parameters = small_build(documents, data, **ASKED).model_dump(mode="json")
+    parameters = small_build(documents, data, **ONE_TOOL).model_dump(mode="json")
     return client.create_flow_run_from_deployment(deployment.id, parameters={"parameters": parameters}).id
 
 

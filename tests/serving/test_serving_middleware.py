@@ -117,10 +117,7 @@ def test_a_body_must_come_in_time(lm: TransformersLM) -> None:
 
 def test_a_connection_too_many_is_answered_with_503(lm: TransformersLM) -> None:
     """2 rows and no queue make 2 places, and 2 * 2 + 256 = 260 connections, of which the newcomer would be the last."""
-    with (
-        model_server(lm, rows=2, queue=0) as server,
-        contextlib.ExitStack() as opened,
-    ):
+    with model_server(lm, rows=2, queue=0) as server, contextlib.ExitStack() as opened:
         for _ in range(258):
             opened.enter_context(socket.create_connection(address_of(server), timeout=DEADLINE_S))
         assert httpx.post(f"{server.url}/v1/completions", json=body_of()).status_code == 200

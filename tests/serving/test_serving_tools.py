@@ -35,10 +35,7 @@ def _raises(exc: BaseException) -> Callable[[str, str], object]:
 
 @pytest.mark.parametrize(
     ("answer", "failure"),
-    [
-        (_raises(SystemExit(1)), "crashed"),
-        (_raises(ToolError("no data")), "unavailable"),
-    ],
+    [(_raises(SystemExit(1)), "crashed"), (_raises(ToolError("no data")), "unavailable")],
     ids=["exits", "unavailable"],
 )
 def test_a_tool_that_fails(lm: TransformersLM, answer: Callable[[str, str], object], failure: str) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import itertools
 import json
-import random
 import re
 from collections import Counter
 from datetime import date
@@ -13,15 +12,12 @@ from typing import Any
 import pytest
 
 from smallworld import frames
-from smallworld.generate import corpus_rows, generate, gold_calls, phrases_from, plain_items
+from smallworld.generate import corpus_rows, generate, gold_calls, phrases_from
 from smallworld.lessons import lessons
-from smallworld.lexicon import Namer
-from smallworld.registers import FILLER, REGISTER_FILLER, REGISTERS, reword
 from smallworld.worlds import KINDS, World, WorldDocument, world_of
-from toolformer_core.annotate.ingest import read_corpus
-from toolformer_core.config import TOOL_NAMES, IngestConfig
-from toolformer_core.embedded import ASSETS, CORPUS
-from toolformer_core.records import Document, ToolResponse
+from toolformer_core.config import TOOL_NAMES
+from toolformer_core.embedded import ASSETS
+from toolformer_core.records import ToolResponse
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import ToolSettings, build_tools
 
@@ -92,20 +88,6 @@ def test_frames_ask_only_for_what_stands_before() -> None:
         assert value
         assert not re.search(r"\{(a|b|c2|s|f|y1|y2)\}", behind), frame
     assert all("{s}" in frame.split("<")[0] for frame in facts)
-
-
-def test_a_register_dresses_a_sentence_and_says_how_far_it_moved() -> None:
-    r = random.Random(0)
-    for register in REGISTERS:
-        seen = set()
-        for _ in range(200):
-            text, moved = reword("The mill is <open>.", register, r, starts_with_name=False)
-            assert text[moved:].lower().startswith("the mill is <open>")
-            assert text[:1].isupper()
-            seen.add(text)
-        assert len(seen) > 15  # seven words before, three behind, and their combinations
-    assert all(reword("Anna left.", "chatty", r, starts_with_name=True)[0].count("Anna") == 1 for _ in range(50))
-    assert len({*FILLER, *itertools.chain(*REGISTER_FILLER.values())}) == 55 + 24
 
 
 def test_pretraining_knows_none_of_the_tools() -> None:
@@ -180,12 +162,6 @@ def test_what_is_shipped_is_what_the_generator_writes(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (ASSETS / name).read_bytes(), f"{name} is not what is written today"
 
 
-def test_the_shipped_corpus_is_read_whole() -> None:
-    found = list(read_corpus(CORPUS, IngestConfig()))
-    assert all(isinstance(row, Document) for row in found)
-    assert len(found) == len(read(CORPUS))
-
-
 def test_held_out_items_stop_where_a_call_belongs_and_are_not_in_the_corpus() -> None:
     items, corpus = read(ASSETS / "heldout.jsonl.gz"), [row["text"] for row in read(ASSETS / "corpus.jsonl.gz")]
     groups = {f"{tool}{frame}": 15 for tool in TOOL_NAMES for frame in ("", " (new frame)")}
@@ -215,16 +191,3 @@ def test_the_embedded_tools_answer_the_shipped_gold_calls() -> None:
     assert share["mt"] == 1  # the generator joins phrases as the table does
     assert share["wikisearch"] == 1
     assert share["qa"] >= 0.95  # measured: all, a short reader's work
-
-
-def test_items_that_need_no_tool_hold_nothing_to_ask() -> None:
-    items = read(ASSETS / "plain.jsonl.gz")
-    assert len(items) == 30
-    assert all("tool" not in item and item["group"] == "no tool" for item in items)
-    assert [i["prompt"] for i in plain_items(World("evaluation", 1), 5, 1)] != [i["prompt"] for i in items[:5]]
-
-
-def test_an_invented_tool_is_never_a_real_one() -> None:
-    namer = Namer(random.Random(0))
-    # two letters one time in 27, two names of 676: about 6 of 60,000 would be QA or MT if nothing were done
-    assert {namer.tool() for _ in range(60_000)}.isdisjoint({"QA", "MT", "Calculator", "Calendar", "WikiSearch"})

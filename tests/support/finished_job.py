@@ -24,11 +24,7 @@ _EVENTS = (
 def a_finished_job(
     folder: Path, *, base: str = "gpt", finished: float = 202.0, held_out: Sequence[str] = (), **noted: object
 ) -> Path:
-    """Write a job of two steps on cstar@v1 into a folder named `<dataset>-<arm>-<digest>`; return it.
-
-    Args:
-        noted: in its card.
-    """
+    """Write a job of two steps on cstar@v1, `noted` in its card, into a folder of its name; return it."""
     (folder / "model").mkdir(parents=True)
     for name in ("config.json", "tokenizer.json"):
         (folder / "model" / name).write_text("{}")

@@ -1,7 +1,6 @@
-"""A stand-in for the Hugging Face hub on loopback: repositories in memory, behind the endpoints of a push.
+"""A stand-in for the Hugging Face hub on loopback: repositories in memory, by commits, behind the endpoints of a push.
 
-It holds what it was sent, by commits, and answers what a test tells it to. Files are small ones, which travel in the
-commit itself. A commit whose parent is not the newest is refused, as the hub does.
+Files travel in the commit itself. A commit whose parent is not the newest is refused, as the hub does.
 """
 
 import base64

@@ -1,10 +1,6 @@
-"""An MCP server written by hand, as before SDK 2: it starts in hundredths of a second and misbehaves on demand.
+"""An MCP server written by hand, as before SDK 2, on standard input and output or, in threads, over HTTP (`serving`).
 
-    python tests/support/mcp_by_hand.py         on standard input and output
-    with serving() as server: server.url        over HTTP on loopback, in threads of this process
-
-It knows the handshake `initialize` only and refuses `server/discover`, as servers built on SDK 1 do. `hold` answers
-when it is let go, which over HTTP alone it can be, `never` does not answer, `die` ends the process.
+It knows the handshake `initialize` only. `hold` answers when it is let go, `never` not at all, `die` ends the process.
 """
 
 import json

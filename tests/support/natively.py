@@ -1,9 +1,7 @@
 """The services of docker-compose.yml, run by their own commands without containers.
 
-What a container does for a command is done here in its place: names of services become 127.0.0.1 and their ports free
-ones, volumes become folders, the environment holds what the file says and nothing of the caller's, and `depends_on` is
-waited for, by the services' own health checks. What PostgreSQL's image does is done as well: it makes the database's
-folder and gives up root's rights. What the services are for is not known here.
+Names of services become 127.0.0.1 and their ports free ones, volumes become folders, the environment holds what the
+file says, and `depends_on` is waited for, by the services' own health checks. PostgreSQL's folder is made here.
 """
 
 from __future__ import annotations

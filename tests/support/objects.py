@@ -1,7 +1,4 @@
-"""A local S3 server for the tests, started once a session: moto's, on loopback.
-
-`bucket` is the URL of a new, empty bucket; the credentials it needs are in the environment while a test runs.
-"""
+"""A local S3 server (moto's, on loopback), once a session; `bucket` is the URL of a new, empty bucket."""
 
 import logging
 import uuid

@@ -1,8 +1,7 @@
 """What the OpenLineage specification (2-0-2) and our own facets ask of an event, as JSON Schema.
 
-The specification's schema is in no package, so its rules for run events are written down here: which values there must
-be, of which form, and that each facet names its producer and schema. Facets of the specification are held to the
-client's classes, which are made from it; ours to `flows/lineage/facets.json`.
+The specification's schema is in no package, so its rules for run events are written down here. Its facets are held to
+the client's classes, ours to `flows/lineage/facets.json`.
 """
 
 import json

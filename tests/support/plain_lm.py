@@ -1,12 +1,7 @@
 """The reference implementation without shortcuts: it defines the numbers that the engine must return.
 
-Every text is scanned alone after its whole prompt; every draw runs that prompt again; every score runs its whole text
-and computes all logits. Nothing is shared, batched or cut, so it can be checked by reading it. The tests compare the
-engine with it, the benchmark measures against it, and so can anyone who brings a model of a new kind or writes a
-backend: `PlainLM(lm.hf_model)` returns what `lm` returns.
-
-How long texts are cut (`windowing`) and where tokens start (`tokens`) is part of the definition, so the engine and this
-module share it. Nothing here knows batches, cached prompts or budgets.
+Every text is scanned alone after its whole prompt, every draw runs that prompt again, every score its whole text. It
+shares with the engine only how long texts are cut (`windowing`) and where tokens start (`tokens`).
 """
 
 from __future__ import annotations

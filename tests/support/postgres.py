@@ -1,7 +1,4 @@
-"""A real PostgreSQL for the tests that several flow processes would share: started once a session, on a socket.
-
-pytest_plugins names this module; a test asks for `postgres` and gets the URL of a database of its own.
-"""
+"""A real PostgreSQL, once a session, on a socket; `postgres` is the URL of a database of one's own."""
 
 import tempfile
 import uuid
@@ -9,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
@@ -62,3 +60,13 @@ def schema(data: Path | str) -> str:
     identity = Store(data).read_json("identity.json")
     assert identity is not None
     return f"toolformer_{identity['id'][:16]}"
+
+
+def killed_at_work(process: psutil.Process, url: str, data: Path) -> bool:
+    """Kill a process if it holds a claim: stopped first, so that what it holds stays what it is while we look."""
+    process.suspend()
+    if asked(url, f"SELECT 1 FROM {schema(data)}.claims WHERE pid = {process.pid}"):
+        process.kill()
+        return True
+    process.resume()
+    return False

@@ -1,8 +1,4 @@
-"""A small LM and an encoder that answer from plain data, for tests of grounding.
-
-What is not in the script raises a `ScriptError` that names it. `asked` counts calls, so a test can say how many a query
-takes.
-"""
+"""A small LM and an encoder that answer from plain data, for tests of grounding; `asked` counts their calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar

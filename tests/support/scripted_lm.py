@@ -1,8 +1,7 @@
 """A language model that answers from a script, for tests of pipelines.
 
-It tokenises on whitespace (a token includes the whitespace in front of it, as GPT-2's do) and enforces the contract of
-`LanguageModel`. An expired scan, a position at which no token starts, or a request that is not in the script raises a
-`ScriptError` that names the request. It has no weights, no probabilities of its own and no randomness.
+A token is a word with the whitespace in front of it. What breaks the contract of `LanguageModel`, or is not in the
+script, raises a `ScriptError` that names the request.
 """
 
 from __future__ import annotations
@@ -39,19 +38,12 @@ class ScriptedLM:
     """Answers `scan`, `draw` and `log_probs` from plain data.
 
     Args:
-        scans: per (tool of the prompt, text), log p(" [") at character offsets; other token starts get -inf. Behind an
-            insertion no scan need be scripted: p(" [") is 1.
-        draws: per (tool of the prompt, text, offset), the texts that follow " [". Behind an insertion the text is what
-            is written, and the offset its length. Within one `draw` call, the n-th request for a place gets the n-th
-            text. A text that holds its closing "]" is cut there and has ended. Where
-            a draw is given its beginning, the text must begin so, and the beginning's log-probability is 0.
-        log_probs: per (prefix, text, offset), the natural log-probabilities from that offset on, cut to the number of
-            tokens requested; or a function from a `ScoreRequest` to them.
+        scans: per (tool of the prompt, text), log p(" [") at character offsets, elsewhere -inf; after an insertion 0.
+        draws: per (tool of the prompt, text, offset), the texts that follow " [", for the n-th request of a `draw` the
+            n-th; after an insertion the text is what is written, and the offset its length.
+        log_probs: per (prefix, text, offset), the log-probabilities from there on; or a function of a `ScoreRequest`.
         batch_size: texts per scan.
         reverse: scan the last texts first, as a backend that sorts by length may.
-
-    Raises:
-        ScriptError: the script names an offset at which no token starts.
     """
 
     name = "scripted"

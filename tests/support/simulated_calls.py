@@ -1,8 +1,4 @@
-"""Calls of a tool in simulated time: nobody waits, and what happens when is decided by a script.
-
-A `Simulation` stands in for the clock and for the workers of an `AnnotationPool`. Time passes only when the one who
-waits for answers has no message: then it jumps to the end of the next call, or to what the pool said is due.
-"""
+"""Calls of a tool in simulated time: it jumps to the end of the next call, or to what the pool said is due."""
 
 import heapq
 import itertools

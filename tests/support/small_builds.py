@@ -22,16 +22,21 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
+# 16 documents in shards of two: ingest, and for each of the eight four stages of one tool and assemble
+ONE_TOOL = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "draws": 1, "tau_f": {"calendar": -1.0}}
+SHARDS_OF_ONE_TOOL = 1 + 8 * (4 + 1)
+
+
 def small_build(documents: Path, data_folder: Path, **changes: object) -> BuildParameters:
-    asked = {
-        "tools": ["calculator", "calendar"],
-        "shard_documents": 6,
-        "top_k": 3,
-        "draws": 2,
-        "tau_f": {"calendar": 0.2},
-    }
+    tools = ["calculator", "calendar"]
+    asked = {"tools": tools, "shard_documents": 6, "top_k": 3, "draws": 2, "tau_f": {"calendar": 0.2}}
     return BuildParameters.model_validate({"corpus": str(documents), "data": str(data_folder), **asked, **changes})
 
 
 def examples_in(store: Store, dataset: Dataset) -> list[Example]:
     return [example for file in dataset.files for example in arrow.examples_of(store.read(file))]
+
+
+def cstar(store: Store) -> dict[str, bytes]:
+    (dataset,) = store.datasets()
+    return {file.path: store.files.get(file.path) or b"" for file in dataset.files}

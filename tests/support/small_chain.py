@@ -1,8 +1,6 @@
-"""A data folder with a whole chain, made by hand: a corpus of five documents to C*, a checkpoint, a benchmark and an
-export. No model was asked and no flow was run: records and files are what a flow would have left.
+"""A data folder as flows would have left it, by hand: five documents to C*, a checkpoint, a benchmark and an export.
 
-Two shards of documents (3 and 2); one tool. Of shard 0 two documents are kept by the prefilter, of shard 1 none, so
-that its later files are empty.
+Two shards (3 and 2 documents), one tool. The prefilter keeps two of shard 0 and none of shard 1: later files are empty.
 """
 
 from dataclasses import asdict

@@ -1,9 +1,7 @@
-"""A process that builds C* beside others: all stages of all shards, without Prefect, with a model that is a function.
+"""A process that builds C* beside others, without Prefect: `building_host.py CORPUS DATA NAME [SHARD]`.
 
-    python tests/tasks/building_host.py CORPUS DATA NAME [at-which-shard-to-stop]
-
-It says "ready", waits for a line, builds, and says which shards it did itself. Told to stop at a shard, it says "stuck"
-when it has begun to score it, and goes no further: whoever started it may kill it there.
+It says "ready", waits for a line, builds, and says which shards it did itself. At SHARD it says "stuck" when it has
+begun to score it, and goes no further: whoever started it may kill it there.
 """
 
 import sys

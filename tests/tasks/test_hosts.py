@@ -1,7 +1,4 @@
-"""Two processes, as on two hosts, build the same corpus: the same data, the same PostgreSQL, every shard done once.
-
-Here they run the tasks by themselves; `tests/flows/test_machines.py` has whole flows do it.
-"""
+"""Two processes, as on two hosts, build on the same data and PostgreSQL, without Prefect: every shard done once."""
 
 import json
 import os

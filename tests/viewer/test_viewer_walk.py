@@ -1,7 +1,4 @@
-"""A person's walk through the viewer, in Debian's Chromium: a real small build, and hostile texts.
-
-Nothing may be logged as an error, nothing may be asked of another machine, and axe-core may find nothing serious.
-"""
+"""A walk through the viewer in Debian's Chromium: no error is logged, nobody else asked, axe-core finds nothing."""
 
 import re
 import shutil

@@ -1,10 +1,9 @@
-"""A small life of a warehouse, run in a child process that is killed, or whose disk is full, at its n-th step.
+"""A small life of a warehouse, in a child that is killed, or whose disk is full, at its n-th change of the disk.
 
     python crashing.py kill|full store|whole FOLDER
 
-Steps are the calls that change a disk: a folder made, a file opened, written (half of it, at the step that is hit),
-flushed, renamed, removed; not what DuckDB does by itself. For each n a forked child runs into step n, and another
-does the whole again; what both leave is compared and printed as a JSON list. `store` has no catalog, snapshot or gc.
+For each n one forked child runs into step n (a write is then half done), and another does the whole again; what both
+leave is compared and printed as a JSON list. `store` has no catalog, snapshot or gc.
 """
 
 import contextlib

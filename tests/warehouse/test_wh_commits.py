@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wh_fixtures import make_commit
 
-from warehouse.commits import (
-    Commit,
-    DataFile,
-    RowCounts,
-    changed_parts,
-    dataset_version,
-    fingerprint,
-)
+from warehouse.commits import Commit, DataFile, RowCounts, changed_parts, dataset_version, fingerprint
 from warehouse.errors import ConservationError
 
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

@@ -91,7 +91,7 @@ CALCULATED = {
         '<img width=300 height="40"> margin=-2px | x = y | subtotal of 5 | a total of many, 5',
     ],
     "equation": [
-        "x = 5 | a total of 85,000 visas | an AVERAGE OF $3 | which equals -.5 | is equal to 9 | 2.50% = 3.75%",
+        "x = 5 | a total of 85,000 visas | an AVERAGE OF $3 | which equals -.5 | is equal to 9 | 2.50% = 3.75%"
     ],
 }
 

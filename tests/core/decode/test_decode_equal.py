@@ -35,10 +35,7 @@ def prompt_ids(lm: TransformersLM, text: str) -> list[int]:
 def plainly(
     lm: TransformersLM, prompt: str, s: GenerationSettings, tools: dict[str, FakeTool]
 ) -> tuple[list[int], int]:
-    """Decode with calls, greedily: no cache, no batch, no thread. For models that begin every " [" with a tool's name.
-
-    Returns the tokens behind the prompt and how many calls are among them.
-    """
+    """Decode greedily without cache, batch or thread, every " [" a call; return the new tokens and how many calls."""
     start = prompt_ids(lm, prompt)
     ids, new, left, made = list(start), 0, s.max_calls, 0
     (trigger,) = lm.hf_model.trigger

@@ -1,8 +1,7 @@
 """Real transformers that write calls: random models whose next token after a few chosen ones is settled by hand.
 
-Each chosen token has a dimension of the hidden states for itself, which no layer writes to. The output layer reads it
-and raises the tokens that may follow. So "(" is followed by one of the digits, but which one, and everything else,
-comes from attention over the sequence as in any random model.
+Each chosen token has a dimension of the hidden states for itself, from which the output layer raises what may follow: a
+digit after "(", but which one comes from attention, as in any random model.
 """
 
 import itertools

@@ -248,11 +248,7 @@ def test_the_dictionary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ("2 hours", "Sleep for 2 hours"),
-        ("wait for an hour and a half", "Sleep for 1.5 hours"),
-    ],
+    ("asked", "expected"), [("2 hours", "Sleep for 2 hours"), ("wait for an hour and a half", "Sleep for 1.5 hours")]
 )
 def test_pauses(asked: str, expected: str) -> None:
     assert answer("sleep", asked) == expected

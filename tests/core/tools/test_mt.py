@@ -321,11 +321,7 @@ def test_names_that_mislead(text: str, language: str, code: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("這個問題對學生來說太難了", "zho_Hant"),
-        ("这个问题对学生来说太难了", "zho_Hans"),
-    ],
+    ("text", "code"), [("這個問題對學生來說太難了", "zho_Hant"), ("这个问题对学生来说太难了", "zho_Hans")]
 )
 def test_the_script_of_chinese(text: str, code: str) -> None:
     assert nllb_code("zh", text) == code

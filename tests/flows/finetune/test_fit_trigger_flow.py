@@ -45,11 +45,7 @@ def finished(data: Path, seed: int, arm: str = "toolformer") -> FinishedTraining
 
 @pytest.fixture
 def trained(as_built: Path) -> Trained:
-    """A training whose one held-out document of sixteen has calls; its model names the tool of one behind every " [".
-
-    Returns:
-        The training, the document, and the tool's key.
-    """
+    """A training with one document held out, that document, and the tool whose name its model writes after " ["."""
     for seed in range(40):
         training = finished(as_built, seed)
         if examples := held_out_examples(training, Store(str(as_built))):

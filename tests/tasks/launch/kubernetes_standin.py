@@ -1,8 +1,4 @@
-"""A cluster of no machines: an HTTP server on loopback that answers in the shapes of the Kubernetes API.
-
-It records every request. What a cluster would do by itself (schedule, fail, finish, collect garbage), a test does with
-its methods. `command` gives what a pod would execute on its node.
-"""
+"""An HTTP server that answers in the shapes of the Kubernetes API; what a cluster would do, a test does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is previewed and compared with `golden/`, and short helpers for tests of launchers.
-
-`python tests/tasks/launch/launch_cases.py` writes the golden files anew; read the difference before it is committed.
-"""
+"""What is previewed and compared with `golden/`, which running this file writes anew; helpers for launchers."""
 
 import os
 import subprocess

@@ -1,9 +1,8 @@
 """A cluster of one machine that speaks as Slurm's commands do: `slurm_standin.py TABLE COMMAND [ARGUMENT ...]`.
 
-Jobs are JSON files in the folder TABLE; a batch script really runs, in a process of its own. Options that a launcher
-does not use are refused. Files in TABLE set the stage: `hold` keeps jobs waiting, `busy` loses the answer to a
-submission, `down` makes the controller silent, `no-accounting` is a cluster without it. A record with `"old": true` is
-a job that the controller has forgotten and accounting has not.
+Jobs are JSON files in the folder TABLE; a batch script really runs. Options that a launcher does not use are refused.
+Files in TABLE set the stage: `hold` keeps jobs waiting, `busy` loses the answer to a submission, `down` makes the
+controller silent, `no-accounting` is a cluster without it; a record with `"old": true` only accounting knows.
 """
 
 import contextlib
