@@ -62,8 +62,8 @@ def execute(
     if not unknown:
         return [known[question] for question in distinct]
     if offline:
-        questions = f"{unknown[0][0][:80]!r}, one of {len(unknown)} questions of this shard"
-        raise ToolError(f"offline: no answer is kept of {tool.key} to {questions}; run once without --answers stored")
+        which = f"{unknown[0][0][:80]!r}, one of {len(unknown)} questions of this shard"
+        raise ToolError(f"offline: no answer is kept of {tool.key} to {which}; run once without --answers stored")
     if pool is None:
         with closing(AnnotationPool(tool, timeout_s=config.timeout_s, at_once=1)) as pool:
             return execute(tool, distinct, config, known, pool=pool, tally=tally)
