@@ -15,6 +15,7 @@ from flows.build_dataset.what_if_query import ask
 from tests.support.small_builds import small_build
 from tests.support.vendored import PACKAGES
 from tests.viewer.test_viewer_models import put_evaluations
+from viewer.rendering import MENU
 from warehouse.marks import read_marks
 from warehouse.queries import rows_of
 from warehouse.store import Store
@@ -172,8 +173,8 @@ def test_a_walk_through_a_real_build(page: Page, screenshots: ModuleType, as_bui
         assert [mark.verdict for mark in read_marks(Store(as_built))[0]] == ["accept", "reject"]
 
         document = f"/documents/{call['doc_id']}?call={call['tool']}:{call['position']}:0"
-        paths = ["/", "/documents", document, "/calls", "/thresholds", "/compare", "/judge?tool=calendar", "/models"]
-        check_widths(page, url, [*paths, "/sql?q=FROM+call_outcomes", "/versions/new"])
+        more = [document, "/judge?tool=calendar", "/sql?q=FROM+call_outcomes", "/versions/new"]
+        check_widths(page, url, [*MENU, *more])
 
 
 def test_hostile_texts_do_nothing(page: Page, screenshots: ModuleType, data: Path) -> None:
