@@ -1,4 +1,4 @@
-"""The one place that reads the program's environment variables; docs/operating.md lists them.
+"""The one place that reads the program's environment variables (docs/operating.md, docs/using.md).
 
 URLs are stored and shown without credentials; `public_*` moves these into the environment.
 """

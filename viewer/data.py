@@ -59,6 +59,7 @@ class ViewedData:
             self._turn.wait_for(lambda: not self._readers or self._opened == current, _MAX_WAIT_S)
             self._readers += 1
             self._opened = current
+        self._files.mkdir(mode=0o700, exist_ok=True)  # something may have swept it away
         try:
             with in_little_memory(_MEMORY, self._files), open_snapshot(self.snapshot) if current else nullcontext():
                 yield

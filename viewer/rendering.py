@@ -41,7 +41,12 @@ def tool_class(tool: str) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("viewer"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,  # the templates of another version, installed meanwhile, would meet this code
     )
     environment.filters |= {"shown": shown, "nats": "{:+.3f}".format, "number": "{:,}".format, "short": "{:g}".format}
     links = {"link": link, "document_link": document_link, "sample_link": _sample_link}

@@ -1,5 +1,6 @@
 """The command `diagnose`: can this model teach itself these tools, and if not, which step prevents it?"""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from cli.options import AsJson, option_of, parse_thresholds, with_options
 from cli.terminal import print_json
 from cli.tool_options import ToolOptions, build_chosen
 from flows.build_dataset.parameters import BuildParameters
+from flows.runtime.stopping import TERMINATED, Terminated
 from tasks.environment import prepare_environment
 from tasks.settings import model_credentials
 
@@ -66,13 +68,17 @@ def diagnose(
     from cli.render.diagnosis import DiagnosisDisplay, print_diagnosis, print_verdicts
 
     diagnoses = []
-    with DiagnosisDisplay(as_json) as display:
-        lm = load_model(model, credentials=model_credentials(model))
-        for figures in measure(lm, tools, texts, config, display):
-            verdict = judge(figures, reference.tools.get(figures.tool))
-            diagnoses.append((verdict, figures))
-            if not as_json:
-                print_diagnosis(display.stdout, figures, verdict)
+    try:
+        with DiagnosisDisplay(as_json) as display:
+            lm = load_model(model, credentials=model_credentials(model))
+            for figures in measure(lm, tools, texts, config, display):
+                verdict = judge(figures, reference.tools.get(figures.tool))
+                diagnoses.append((verdict, figures))
+                if not as_json:
+                    print_diagnosis(display.stdout, figures, verdict)
+    except (KeyboardInterrupt, Terminated) as exc:
+        print("stopped; nothing of a diagnosis is kept, the next one begins anew", file=sys.stderr)
+        raise Exit(TERMINATED if isinstance(exc, Terminated) else 130) from None
     verdicts = [verdict for verdict, _ in diagnoses]
     if as_json:
         found = [{"verdict": verdict, "figures": figures} for verdict, figures in diagnoses]

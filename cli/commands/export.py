@@ -135,6 +135,9 @@ def _print_preview(shown: list[Preview], *, as_json: bool) -> None:
         parts = [[dict(zip(named, part, strict=True)) for part in one.parts] for one in shown]
         print_json([{"doc_id": one.doc_id, "parts": of_it} for one, of_it in zip(shown, parts, strict=True)])
         return
+    if not shown:
+        say("no example of it can be exported")
+        return
     from rich.text import Text
 
     from cli.render.console import Console

@@ -110,8 +110,9 @@ def load_profile(name: str, model: str = "") -> Profile:
     if name == "auto":
         import torch
 
-        on_cpu = "bf16" if model and _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"
-        name = "gpu" if torch.cuda.is_available() else on_cpu
+        if torch.cuda.is_available():
+            return PROFILES["gpu"]
+        name = "bf16" if model and _is_here(model) and faster_in_bfloat16(model_folder(model)) else "cpu"
     if name in PROFILES:
         return PROFILES[name]
     path = Path(name)

@@ -145,7 +145,10 @@ class BaseLauncher:
 
     @staticmethod
     def parse_handle(handle: str) -> dict[str, Any]:
-        return dict(json.loads(handle))
+        try:
+            return dict(json.loads(handle))
+        except (ValueError, TypeError):
+            raise UsageError(f"{handle!r} is no job of a launcher: pass what its submit returned") from None
 
     def run(self, *argv: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a short command of a queue or of SSH in the C locale; return its output, whatever its exit code.

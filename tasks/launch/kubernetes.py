@@ -185,12 +185,13 @@ def _connect(kubeconfig: str, context: str) -> Iterator[_Ask]:
     try:
         try:
             config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
-        except config.ConfigException:
+        except config.ConfigException as exc:
+            problem = exc
             if kubeconfig or context:
                 raise
             config.load_incluster_config(client_configuration=settings)
     except config.ConfigException as exc:
-        raise UsageError(f"no cluster to launch on: {exc} Give a kubeconfig, or set KUBECONFIG") from exc
+        raise UsageError(f"no cluster to launch on: {problem} Give a kubeconfig, or set KUBECONFIG") from exc
     settings.retries = 2
     with client.ApiClient(settings) as connection:
         core, custom = client.CoreV1Api(connection), client.CustomObjectsApi(connection)

@@ -25,7 +25,7 @@ LAUNCH_VARIABLE = "TOOLFORMER_LAUNCH"
 # Without the last word the shell would become mv, and while it does so it would not seem to carry the mark.
 _SUPERVISE = 'file=$1 mark=$2; shift 2; "$@"; echo "$mark $?" >"$file.part" && mv "$file.part" "$file"; exit'
 # Set where this process is itself a rank of a distributed job; a command must not inherit them. PET_: for torchrun.
-_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_", "PET_", "TORCHELASTIC_")
+_OF_A_RANK = {*"RANK LOCAL_RANK GROUP_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()}
 _POLL_S = 0.05
 _EXEC_TRIES, _EXEC_POLL_S = 20, 0.002  # to read the environment of a process in the middle of an exec
 
@@ -64,7 +64,8 @@ class ProcessLauncher(BaseLauncher):
         The mark must be this job's alone. A UsageError: there is no such command; a LaunchError: it cannot be started,
         or the log cannot be written.
         """
-        env = {name: value for name, value in environment().items() if not name.startswith(_OF_A_RANK)}
+        own = environment().items()
+        env = {k: v for k, v in own if k not in _OF_A_RANK and not k.startswith(("PET_", "TORCHELASTIC_"))}
         env |= {**variables, LAUNCH_VARIABLE: mark}
         if shutil.which(argv[0], path=env.get("PATH")) is None:
             raise UsageError(f"{argv[0]} is no program of this machine: name the python to train with by its full path")

@@ -197,6 +197,9 @@ def answered_of(commit: Commit) -> float:
     return float(noted) if noted is not None else dt.datetime.fromisoformat(commit.created).timestamp()
 
 
+_MAKING = threading.Lock()
+
+
 @lru_cache(maxsize=16)
 def _cache(
     data: str, tool: str, parts: tuple[tuple[str, str], ...], lifetime_s: float | None, stages: tuple[str, ...]
@@ -208,4 +211,5 @@ def cache_of(
     data: str, tool: str, parts: Mapping[str, str], lifetime_s: float | None, stages: tuple[str, ...] = _STAGES
 ) -> ToolCache:
     """Return this process's cache of a tool in a data folder or URL; see `ToolCache`."""
-    return _cache(data, tool, tuple((name, parts[name]) for name in _SAME), lifetime_s, stages)
+    with _MAKING:  # or threads that begin together would each read all commits
+        return _cache(data, tool, tuple((name, parts[name]) for name in _SAME), lifetime_s, stages)

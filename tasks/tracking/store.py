@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,10 +213,8 @@ def _make_database(path: Path) -> None:
         for leftover in path.parent.glob(f"{glob.escape(new.name)}*"):  # of a killed process, with SQLite's own files
             leftover.unlink(missing_ok=True)
         make_private(new)
-        template = cache_folder() / f"mlflow-{VERSION}.db"  # empty tables; MLflow makes them in seconds
-        if template.is_file():
-            shutil.copyfile(template, new)
-        else:
+        template = cache_folder() / f"mlflow-{VERSION}.db"
+        if not _copied(template, new):
             engine = create_engine(sqlite_url(new))
             try:
                 _initialize_tables(engine)  # type: ignore[no-untyped-call]
@@ -225,6 +224,17 @@ def _make_database(path: Path) -> None:
                 template.parent.mkdir(parents=True, exist_ok=True)
                 put_local(template, new.read_bytes())
         new.replace(path)
+
+
+def _copied(template: Path, new: Path) -> bool:
+    """Return whether empty tables, which MLflow takes seconds to make, could be copied whole."""
+    with contextlib.suppress(OSError, sqlite3.Error):
+        shutil.copyfile(template, new)
+        with contextlib.closing(sqlite3.connect(new)) as copy:
+            if copy.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]:
+                return True
+    new.write_bytes(b"")
+    return False
 
 
 def _dataset_input(ref: DatasetRef) -> DatasetInput:

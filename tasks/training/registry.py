@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +84,9 @@ def model_label(model: str) -> str:
 
 def training_run(model: str) -> str | None:
     """Return the id of the MLflow run of the training that made a model; None if no training of ours made it."""
-    note = Path(model).parent / MLFLOW_NOTE
-    return (note.read_text(encoding="utf-8").strip() or None) if note.is_file() else None
+    with suppress(OSError):
+        return (Path(model).parent / MLFLOW_NOTE).read_text(encoding="utf-8").strip() or None
+    return None
 
 
 def newest_pair(trainings: Sequence[FinishedTraining], base_digest: str) -> dict[str, FinishedTraining]:

@@ -38,6 +38,12 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["diagnose", *arguments])
 
 
+def test_ctrl_c_says_that_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer_core.diagnose.run.measure", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    result = run(*FEW)
+    assert (result.exit_code, "nothing of a diagnosis is kept" in result.stderr) == (130, True)
+
+
 def test_a_model_that_can_be_taught_exits_with_0(observed_once: None) -> None:
     result = run(*FEW, "--json")
     assert result.exit_code == 0

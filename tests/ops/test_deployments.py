@@ -25,6 +25,7 @@ from toolformer_core.errors import UsageError
 
 def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built) -> None:
     before = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
+    client.update_work_pool("cpu", WorkPoolUpdate(concurrency_limit=3))  # the user's own
     after = {d: client.read_deployment_by_name(d) for d in deploy(DeploymentOptions(str(built[1])))}
     assert list(after) == [
         *("build-dataset/build-dataset", "build-dataset/build-in-short", "export/export", "evaluate/evaluate"),
@@ -32,6 +33,7 @@ def test_deploying_again_changes_nothing(client: SyncPrefectClient, built: Built
     ]
     assert {d: a.id for d, a in after.items()} == {d: b.id for d, b in before.items()}
     assert [client.read_work_pool(name).type for name in POOLS] == ["process", "process"]
+    assert client.read_work_pool("cpu").concurrency_limit == 3
     training = after["finetune/finetune"]
     assert (training.work_pool_name, training.version) == ("gpu", __version__)
     assert training.tags == ["toolformer", "training"]

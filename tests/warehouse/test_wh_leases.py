@@ -88,15 +88,15 @@ def test_stores_in_one_database_do_not_meet_and_a_store_has_one_name_by_any_path
 def test_of_hosts_that_begin_at_once_one_gets_the_lease(postgres: str, tmp_path: Path) -> None:
     ready = threading.Barrier(4, timeout=60)
 
-    def begin(_: int) -> Lease | None:
+    def begin(_: int) -> list[Lease | None]:
         ready.wait()
-        with Leases(postgres, Store(tmp_path), lease_s=LONG) as host:
+        with Leases(postgres, Store(tmp_path), lease_s=LONG) as host, ThreadPoolExecutor(2) as threads:
             ready.wait()
-            return host.take("work")
+            return list(threads.map(lambda _: host.take("work"), range(2)))
 
     with ThreadPoolExecutor(4) as pool:
-        taken = list(pool.map(begin, range(4)))
-    assert taken.count(None) == 3
+        taken = [lease for leases in pool.map(begin, range(4)) for lease in leases]
+    assert taken.count(None) == 7
 
 
 HOLD = """

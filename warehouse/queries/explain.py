@@ -111,7 +111,10 @@ def _further_rows(connection: duckdb.DuckDBPyConnection, paths: list[str], doc_i
 
 def _datasets(connection: duckdb.DuckDBPyConnection, root: str, digest: str, doc_id: str) -> tuple[dict[str, Any], ...]:
     files = rows_in(connection, _SQL["in_datasets"], {"digest": digest})
-    there = {row["path"] for row in rows_in(connection, "SELECT path FROM facts.version_files")}
+    if "://" in root:
+        there = {row["path"] for row in rows_in(connection, "SELECT path FROM facts.version_files")}
+    else:  # looked at: a file may have gone since
+        there = {row["path"] for row in files if Path(root, row["path"]).is_file()}
     paths = sorted({row["path"] for row in files} & there)
     if not paths:
         return ()

@@ -30,8 +30,10 @@ def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterat
     Without a `folder` it is a new one, which goes with this block. A process that opens one snapshot in several threads
     names one that stays: DuckDB has one for all connections to a file.
     """
-    with tempfile.TemporaryDirectory(prefix="toolformer-queries-", ignore_cleanup_errors=True) as own:
-        token = _limit.set((limit, str(folder or own)))
+    new = tempfile.TemporaryDirectory
+    with contextlib.ExitStack() as own:
+        spill = folder or own.enter_context(new(prefix="toolformer-queries-", ignore_cleanup_errors=True))
+        token = _limit.set((limit, str(spill)))
         try:
             yield
         finally:
@@ -73,10 +75,10 @@ def _remedy(exc: duckdb.Error, path: str | Path) -> str:
 
 
 def snapshot_identity(path: str | Path) -> tuple[int, int] | None:
-    """Return what tells one published snapshot from another; None: there is none."""
+    """Return what tells one published snapshot from another; None: there is none that can be looked at."""
     try:
         stat = Path(path).stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
     return stat.st_ino, stat.st_mtime_ns
 

@@ -61,6 +61,7 @@ class _Parts:
     def __init__(self, open_files: Callable[[], RemoteFiles]) -> None:
         self._open_files, self._turn = open_files, threading.Lock()
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._bytes = 0
 
     def get(self, path: str, start: int, length: int) -> bytes:
         with self._turn:
@@ -71,9 +72,10 @@ class _Parts:
         if part is None or len(part) != length:
             raise FileNotFoundError(f"{path} is gone or was cut short")
         with self._turn:
+            self._bytes += length - len(self._kept.pop((path, start), b""))
             self._kept[path, start] = part
-            while sum(map(len, self._kept.values())) > CACHE_BYTES:
-                self._kept.popitem(last=False)
+            while self._bytes > CACHE_BYTES:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
         return part
 
 

@@ -36,6 +36,7 @@ def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw],
         got = ours[request]
         assert got[:2] == draw[:2]
         assert got.text.startswith(begin)
+        assert draw.log_p_begin is not None
         assert got.log_p_begin == pytest.approx(draw.log_p_begin, abs=CLOSE)
 
 

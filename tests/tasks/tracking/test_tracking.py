@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.store.tracking.dbmodels.models import SqlDataset
+from mlflow.version import VERSION
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
@@ -95,7 +96,11 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
     assert not path.exists()
     assert (tmp_path / "mlflow.db.new").exists()
     (tmp_path / "mlflow.db.new-journal").touch()
+    template = tmp_path / "cache" / "toolformer" / f"mlflow-{VERSION}.db"
+    template.parent.mkdir(parents=True)
+    template.write_bytes(b"damaged")
     Tracking(uri).client.search_experiments()
+    assert template.read_bytes() == path.read_bytes()
     assert sorted(file.name for file in tmp_path.glob("mlflow.db*")) == ["mlflow.db", "mlflow.db.lock"]
     with sqlite3.connect(path) as connection:
         assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchall()
