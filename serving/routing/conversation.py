@@ -15,7 +15,6 @@ import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 from serving.chat import text_of, turn_of
@@ -45,7 +44,9 @@ def conversation_of(messages: Sequence[RoutedMessage]) -> Conversation:
             raise _no_call(where)
         if message.role == "assistant" and message.tool_calls:
             said = _joined(said, text_of(message, where))
-            results = [rest.popleft() for _ in takewhile(lambda one: one[1].role == "tool", tuple(rest))]
+            results = []
+            while rest and rest[0][1].role == "tool":
+                results.append(rest.popleft())
             said += _with_results(_calls_of(message, where), results, where)
             continue
         turn = turn_of(message, where)

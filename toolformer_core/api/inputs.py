@@ -10,6 +10,7 @@ from toolformer_core.records import Document, Prompt, document_id, unencodable
 from toolformer_core.syntax import is_tool_name
 from toolformer_core.tools.base import Tool
 from toolformer_core.tools.build import build_tools
+from toolformer_core.tools.custom.reference import is_reference
 from toolformer_core.tools.declaration import declaration_of
 
 _MAX_CHARS = IngestConfig().max_chars
@@ -28,11 +29,13 @@ def tools_by_key(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     have one key or one name, or what a tool needs is not there.
     """
     out: dict[str, Tool] = {}
-    given = [tools] if isinstance(tools, str) else list(tools)
-    for i, tool in enumerate(given):
+    names: set[str] = set()
+    for i, tool in enumerate([tools] if isinstance(tools, str) else tools):
         if isinstance(tool, str):
-            if tool in given[:i]:
+            spelled = tool if is_reference(tool) else tool.strip().lower()
+            if spelled in names:
                 continue
+            names.add(spelled)
             (tool,) = build_tools([tool]).values()
         _check_tool(tool, f"tools[{i}]")
         if tool.key in out:

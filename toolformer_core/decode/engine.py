@@ -258,10 +258,9 @@ class DecodeEngine:
                     sequence.cached = n
 
     def _rows_with_many_tokens(self) -> list[int]:
-        """Return the rows of sequences with several tokens to feed, within the budget; of new ones that start alike
-        one.
+        """Return the rows of sequences with several tokens to feed, within the budget.
 
-        The others copy its keys and values next round.
+        Of new ones that start alike it is one; the others copy its keys and values next round.
         """
         rows: list[int] = []
         firsts: list[DecodeSequence] = []

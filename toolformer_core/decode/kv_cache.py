@@ -197,7 +197,7 @@ def bytes_per_token(hf_model: HFModel) -> int:
             position = torch.arange(ids.shape[1], device=hf_model.device).expand(2, -1)
             plain = hf_model.logits(hf_model.hidden(ids, torch.ones_like(ids), position, None)[:, -1])
             size = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in key_values(cache._cache))
-        except (TypeError, AttributeError, RuntimeError, ValueError, LookupError) as exc:
+        except (TypeError, AttributeError, RuntimeError, ValueError, LookupError, MemoryError) as exc:
             raise ModelError(f"model {hf_model.name!r} cannot decode rows of different lengths: {exc}") from exc
     if not all(agree(logits, plain, hf_model.model.dtype) for logits in ragged_logits):
         measured = max(difference(logits, plain) for logits in ragged_logits)

@@ -5,6 +5,7 @@ A file named `stop` in the job's folder, or SIGTERM, stops it after the current 
 
 import math
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -240,4 +241,5 @@ def _memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

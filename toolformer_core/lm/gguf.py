@@ -6,7 +6,6 @@ transformers reads the file (extra `gguf`); quantized weights are saved as the f
 import shutil
 import struct
 import tempfile
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -37,8 +36,10 @@ def _converted(file: Path, size: int, modified_ns: int) -> Path:
         unfinished = Path(tempfile.mkdtemp(prefix=f"{digest}-", dir=folder.parent))
         try:
             _convert(file, unfinished)
-            with suppress(OSError):  # another process was faster
-                unfinished.rename(folder)
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     return folder

@@ -277,7 +277,7 @@ def load_parts(folder: Path, name: str, *, dtype: Any, spread: bool = False) -> 
 
 @contextmanager
 def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
-    """Delay this thread's records at a logger's handlers until the block ends; drop them if it raises its own error."""
+    """Delay this thread's records at a logger's handlers until the block ends; drop them if it raises."""
     thread, handlers = threading.get_ident(), logger.handlers[:]
     held: dict[logging.LogRecord, None] = {}  # each once, however many handlers there are
 
@@ -294,7 +294,8 @@ def _buffer_logs(logger: logging.Logger) -> Iterator[None]:
         for handler in handlers:
             handler.removeFilter(passes)
     for record, handler in product(held, handlers):
-        handler.handle(record)
+        if record.levelno >= handler.level:
+            handler.handle(record)
 
 
 def _no_tokenizer(folder: Path, name: str, exc: BaseException) -> str:

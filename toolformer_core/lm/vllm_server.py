@@ -57,7 +57,7 @@ class VllmServer:
         A ServerRefusalError if the server allows fewer.
         """
         places = self._prompt_logprobs(prompt, n)
-        return [{int(token): float(entry["logprob"]) for token, entry in place.items()} for place in places]
+        return [{token: log_p for token, (log_p, _) in place.items()} for place in places]
 
     def log_probs(self, prompt: Sequence[int]) -> list[float]:
         """Return the log-probability of every token of a prompt except the first."""
@@ -66,17 +66,23 @@ class VllmServer:
     def spelling(self, prompt: Sequence[int]) -> list[str]:
         """Return the texts of a prompt's tokens but the first, as the server's tokenizer writes each of them alone."""
         places = self._prompt_logprobs(prompt, 0)
-        return [str(place[str(token)].get("decoded_token")) for place, token in zip(places, prompt[1:], strict=True)]
+        return [place[token][1] for place, token in zip(places, prompt[1:], strict=True)]
 
-    def _prompt_logprobs(self, prompt: Sequence[int], n: int) -> list[dict[str, Any]]:
+    def _prompt_logprobs(self, prompt: Sequence[int], n: int) -> list[dict[int, tuple[float, str]]]:
         choice = self.complete(prompt, max_tokens=1, temperature=0.0, prompt_logprobs=n)
         try:
-            places: list[dict[str, Any]] = choice["prompt_logprobs"][1:]
-            for place, token in zip(places, prompt[1:], strict=True):
-                float(place[str(token)]["logprob"])
-        except (KeyError, TypeError, ValueError) as exc:
-            raise ModelError(f"{self.url} answered without prompt_logprobs; is it a vLLM server?") from exc
-        return places
+            places = [
+                {int(token): (float(it["logprob"]), str(it.get("decoded_token"))) for token, it in place.items()}
+                for place in choice["prompt_logprobs"][1:]
+            ]
+            if all(token in place for place, token in zip(places, prompt[1:], strict=True)):
+                return places
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise ModelError(self._no_logprobs()) from exc
+        raise ModelError(self._no_logprobs())
+
+    def _no_logprobs(self) -> str:
+        return f"{self.url} answered without prompt_logprobs; is it a vLLM server?"
 
     def description(self) -> dict[str, Any]:
         """Return what the server says of the model: `id`, mostly `root` and `max_model_len`; or a ModelError."""

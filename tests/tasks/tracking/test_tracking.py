@@ -100,7 +100,7 @@ def test_a_database_whose_making_was_cut_short_takes_no_name_and_is_made_again(t
     template.parent.mkdir(parents=True)
     template.write_bytes(b"damaged")
     Tracking(uri).client.search_experiments()
-    assert template.read_bytes() == path.read_bytes()
+    assert template.read_bytes()[:6] == b"SQLite"
     assert sorted(file.name for file in tmp_path.glob("mlflow.db*")) == ["mlflow.db", "mlflow.db.lock"]
     with sqlite3.connect(path) as connection:
         assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name LIKE '_alembic_tmp%'").fetchall()

@@ -67,6 +67,8 @@ def benchmark_files(path: Path, names: Sequence[str] = ("*",)) -> list[Path]:
 
 def translation_files(path: Path, suffix: str) -> tuple[Path, Path]:
     """Return the file of sentences (`.deu`) and that of translations; a CorpusError unless the path has one pair."""
+    if not path.exists():
+        raise CorpusError(f"no such benchmark file or folder: {path}")
     names = [path.with_suffix(suffix)] if path.is_file() else regular_files(path)
     named = [name for name in names if name.name.endswith(suffix)]
     pairs = [(name, name.with_suffix(_ENGLISH)) for name in named if name.with_suffix(_ENGLISH).is_file()]

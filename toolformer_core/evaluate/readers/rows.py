@@ -247,8 +247,14 @@ def _filled(problem: str, numbers: Any) -> str:
 
     def value_of(match: re.Match[str]) -> str:
         index = int(match[1]) if len(match[1]) < _MAX_DIGITS else len(values)
-        if (number := number_in(values[index]) if index < len(values) else None) is None:
+        if index >= len(values):
             raise BadRowError("no_number", f"{match[0][:60]} has no value among {values}"[:200])
-        return _written(number)
+        try:
+            value = Decimal(values[index])
+        except ArithmeticError as exc:
+            raise BadRowError("no_number", f"{values[index][:60]!r} is no number") from exc
+        if not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
+            raise BadRowError("no_number", f"{values[index][:60]!r} is no number of a problem")
+        return number_text(value)
 
     return _PLACEHOLDER.sub(value_of, problem)

@@ -45,7 +45,7 @@ class ToolOptions(BaseModel):
     keep_repeats: bool = False
     numeric: bool = False
     examples: tuple[Annotated[tuple[str, str], BeforeValidator(_pair)], ...] = ()
-    mock_response: str = Field("", pattern=r"\S")
+    mock_response: str = Field("", pattern=r"^$|\S")
     limits: Annotated[ToolLimits, AfterValidator(_bounded)] | None = None
 
     def declaration(self, origin: str, beside: Path) -> ToolDeclaration:
@@ -62,7 +62,8 @@ class ToolOptions(BaseModel):
 def validated(kind: type[Options], value: object) -> Options:
     """Return options; a `UsageError` names the first that cannot be used."""
     try:
-        return kind.model_validate(value)
+        given = value.items() if isinstance(value, dict) else ()
+        return kind.model_validate({k: v for k, v in given if v is not None} if given else value)
     except ValidationError as exc:
         first = exc.errors()[0]
         raise UsageError(f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from None

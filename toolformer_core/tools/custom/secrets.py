@@ -19,11 +19,12 @@ def checked_address(url: str) -> SplitResult:
     """Return the parts of an address; a `UsageError` for no http(s), a login in it, or open HTTP to another machine."""
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and " " not in parts.netloc
     except ValueError:
         valid = False
     if not valid:
-        raise UsageError(f"{re.sub(r'//[^/]*@', '//***@', url)[:80]!r} is no http or https address")
+        shown = re.sub("//.*@", "//***@", url.partition("?")[0])
+        raise UsageError(f"{shown[:80]!r} is no http or https address")
     if parts.username is not None or parts.password is not None:
         raise UsageError(f"the address of {parts.hostname} holds a user name or password; name a variable in headers")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):

@@ -109,13 +109,14 @@ def main(handle: int) -> None:
     try:
         tool = _load(pipe.recv_bytes())
     except ToolformerError as exc:
-        pipe.send(exc)
+        pipe.send(_sendable(exc))
         return
     pipe.send(None)
     jobs: queue.SimpleQueue[list[Question]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
     while True:
-        pipe.send(run_questions(tool, jobs.get()))
+        outcome: Outcome = run_questions(tool, jobs.get())
+        pipe.send(_sendable(outcome) if isinstance(outcome, ToolformerError) else outcome)
 
 
 def _load(data: bytes) -> Tool:
@@ -130,6 +131,15 @@ def _load(data: bytes) -> Tool:
             "its class must lie in a module that can be imported"
         ) from exc
     return tool
+
+
+def _sendable(error: ToolformerError) -> ToolformerError:
+    """Return the error if it survives pickling, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  third-party code
+        return ToolError(str(error))
+    return error
 
 
 def _receive(pipe: Connection, jobs: queue.SimpleQueue[list[Question]]) -> None:

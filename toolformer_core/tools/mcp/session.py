@@ -262,9 +262,10 @@ def _certificates() -> ssl.SSLContext:
 
 async def _list_tools(client: Client) -> dict[str, Tool]:
     """Return all tools of a server, page by page; the SDK remembers what their results look like."""
-    page = await client.list_tools()
+    page, asked = await client.list_tools(), set[str]()
     tools = list(page.tools)
-    while page.next_cursor is not None:  # as long as connecting may take
+    while page.next_cursor and page.next_cursor not in asked:  # as long as connecting may take
+        asked.add(page.next_cursor)
         page = await client.list_tools(cursor=page.next_cursor)
         tools += page.tools
     return {tool.name: tool for tool in tools}

@@ -9,7 +9,6 @@ text), `invalid_input` (the server refuses the arguments), `timeout` and `unreac
 from __future__ import annotations
 
 import json
-import textwrap
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -78,8 +77,9 @@ class MCPTool:
         """One line: the summary if there is one, else the first paragraph of the server's description."""
         if self.summary:
             return self.summary
-        first = self.definition.description.strip().split("\n\n")[0]
-        line = textwrap.shorten(first, _MAX_DESCRIPTION_CHARS, placeholder=" ...")
+        line = " ".join(self.definition.description.strip().split("\n\n")[0].split())
+        if len(line) > _MAX_DESCRIPTION_CHARS:
+            return line[:_MAX_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " ..."
         server = self.definition.server or self.server.text
         return line or f"The tool {self.definition.tool} of the MCP server {server}."
 
