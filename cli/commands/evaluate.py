@@ -26,7 +26,7 @@ def evaluate(parameters: EvaluateParameters, runner: Runner = None, as_json: AsJ
 
 def tables(
     data: Data = None,
-    model: Annotated[str | None, Option(help="The base model, as evaluate was told (default: the last)")] = None,
+    model: Annotated[str | None, Option(help="The base model that evaluate was given (default: the last)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the paper's Tables 2 to 10, shares of calls and Figure 4: our figures, from what was run, beside its own.

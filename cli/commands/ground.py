@@ -1,6 +1,6 @@
 """The commands `ground query` and `ground benchmarks`: GEAR's choice of tools, for one query or for many.
 
-The word behind `ground` may be left out.
+The word after `ground` may be left out.
 """
 
 from dataclasses import asdict

@@ -167,7 +167,7 @@ class Router:
         return Grounding(query, answer, patterns.answer_counts(answer), scores, patterns.weights), drafts
 
     async def _run(self, tool: Tool, written: Written | None, context: str, begun: str = "") -> Route | None:
-        """Run the call of a tool that a model wrote behind its beginning; None if it wrote none."""
+        """Run the call of a tool that a model wrote after its beginning; None if it wrote none."""
         given = None if written is None else input_written(tool.name, begun + written.text)
         if given is None:
             return None

@@ -1,4 +1,4 @@
-"""What is told of calls: precision and agreement by people's marks; and who used a document."""
+"""What marks say of calls, precision and agreement; and what used a document."""
 
 import math
 from pathlib import Path

@@ -6,7 +6,7 @@
 
 p(" [") is seen where " [" is among the N tokens, or in the text itself; elsewhere the N-th of them is its bound. A " ["
 of several tokens, and draws after a given beginning, take one further request a position; of those draws the first
-token is drawn here among the allowed ones that are told. Before any result is given away the probe is repeated.
+token is drawn here among the allowed ones reported. Before any result is given away the probe is repeated.
 """
 
 from __future__ import annotations

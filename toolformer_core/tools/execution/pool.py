@@ -5,7 +5,7 @@ failure `timeout`, and its worker is replaced: a thread is left behind, a proces
 whole is retried question by question, which counts as no try. If the tool is dead (see `breaker`), every asker gets a
 `ToolError`, and for a while nobody may ask.
 
-No thread watches the time: askers call `tick`; what becomes due earlier than it said is told by an empty message.
+No thread watches the time: askers call `tick`; an empty message says that something is due earlier.
 """
 
 import heapq
