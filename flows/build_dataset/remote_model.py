@@ -27,7 +27,7 @@ def remote_model_of(model: ModelRef, store: Store) -> RemoteModel | None:
 
 
 def scan_notes(spec: BuildSpec) -> list[str]:
-    """Return a note on tools whose tau_s is lower than 1 / (N + 1), the most that a token outside the N reported can have."""
+    """Return a note on tools whose tau_s is lower than 1 / (N + 1), the most of a token outside the N reported."""
     n = math.inf if spec.remote is None else spec.remote.logprobs
     names = ", ".join(f"{tool} {c.tau_s:g}" for tool, c in spec.sample.items() if c.tau_s * (n + 1) < 1)
     if spec.remote is None or not names:
