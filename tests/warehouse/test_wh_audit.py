@@ -170,6 +170,7 @@ def test_a_catalog_is_brought_in_step_with_the_store(tmp_path: Path) -> None:
     store, path = Store(tmp_path), tmp_path / "catalog.duckdb"
     documents, scores, dataset = build(store)
     with Catalog(path, store=store) as catalog:
+        assert catalog.facts_of()["commits"].num_rows == 2
         store.write_run(make_run("r2", [], state="running"))
         more = put(store, "score", "mt", "s0", [])
         store.files.delete(f"commits/{documents.id}.json")
