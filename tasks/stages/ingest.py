@@ -49,7 +49,7 @@ def _read(inputs: Inputs[PartSpec], writer: ShardWriter) -> StageOutput:
     today, newest = dt.datetime.now(dt.UTC).date().isoformat(), ""
 
     def write(documents: int = 1, rejects: int = 1) -> None:
-        """Write the documents, and the rejected rows, that are held, if there are so many."""
+        """Write the documents, and the rejected rows, that are held, if there are at least as many."""
         nonlocal kept
         if len(batch) >= documents:
             writer.write(arrow.stage_table("ingest", batch), shard_name(kept // shard_documents), stage="ingest")
