@@ -12,7 +12,14 @@ from tests.fakes import FakeTool, GatedTool
 from tests.tiny import TEXTS, tiny_lm, tokenizer
 from toolformer_core.decode.engine import DecodeEngine, Handle
 from toolformer_core.decode.kv_cache import KVCache
-from toolformer_core.decode.records import CallFinished, CallStarted, Finished, Generation, GenerationSettings
+from toolformer_core.decode.records import (
+    CallFinished,
+    CallStarted,
+    Finished,
+    Generation,
+    GenerationSettings,
+    TextDelta,
+)
 from toolformer_core.decode.toolformer import Toolformer
 from toolformer_core.errors import ModelError, UsageError
 from toolformer_core.lm.hf.engine import TransformersLM
@@ -206,7 +213,7 @@ def test_a_thread_of_its_own_and_many_submitters() -> None:
         s = GenerationSettings(max_new_tokens=8, top_k=1, context=f"day {n}", temperature=1.0, seed=n)
         handle = engine.submit("So!" if n % 2 else f"It is {n}!", s)
         while not isinstance(event := handle.events.get(timeout=DEADLINE_S), Finished):
-            pass
+            assert isinstance(event, TextDelta | CallStarted | CallFinished)
         found[f"day {n}"] = event.generation
 
     submitters = [threading.Thread(target=one, args=(n,)) for n in range(60)]

@@ -107,7 +107,8 @@ class ServedReader:
 
         try:
             with self._request("GET", "/models") as response:
-                pass
+                if response.is_redirect:
+                    raise ModelError(f"{self.url} refers to another address; give the final one")
         except httpx2.TransportError as exc:
             raise ModelError(f"no server answers at {self.url} ({self._said(exc)}); start it first") from None
         if response.status_code in (401, 403):
