@@ -47,7 +47,7 @@ GUARDS = (
         "a file gets its name when it is whole",
         "warehouse/files/base.py",
         "temporary_beside(target)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL,",
-        "target\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC,",
+        "target\n    give_name = lambda *_: True\n    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC,",
         ("tests/warehouse/test_wh_crash.py::test_a_store_survives_every_step",),
     ),
     Guard(
