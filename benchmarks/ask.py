@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from itertools import repeat
@@ -34,7 +33,7 @@ from warehouse.store import Store
 
 _TOOLS = ("calculator", "calendar", "mt", "qa", "wikisearch")
 _PER_DOCUMENT = 8  # scored calls of a tool in a document: four positions, two distinct calls at each
-_DRAWN = 2  # draws of which one is scored
+_DRAWN = 2  # samples of which one is scored
 INGEST = {"code": "ingest/1", "inputs": digest(b"")}
 
 # A query as a program for a fresh process; argv: the snapshot, a document's id.
@@ -68,7 +67,7 @@ def put_commit(
     shard: str,
     written: pa.Table | tuple[DataFile, ...],
     inputs: tuple[DataFile, ...],
-    config: Mapping[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
 ) -> Commit:
     """Commit a table, or files that are written already."""
     parts = {"code": f"{stage}/1", "inputs": digest(" ".join(file.digest for file in inputs).encode())}
@@ -110,7 +109,7 @@ def _table(stage: str, columns: dict[str, Any], rows: int) -> pa.Table:
 
 
 def _calls(ids: pa.Array, tool: str, rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the columns of a shard's draws and of its scored calls: two distinct ones at each of four positions."""
+    """Return the columns of a shard's samples and of its scored calls: two distinct ones at each of four positions."""
     n = len(ids) * _PER_DOCUMENT
     own = np.repeat(np.arange(len(ids)), _PER_DOCUMENT)
     # four positions that differ, as one is sampled once; a fifth of them is shared by the tools, which compete for it
@@ -167,7 +166,7 @@ def write_shard(data: str, number: int, documents: int) -> tuple[DataFile, list[
         n = len(scored["gain"])
         verdicts = {"doc_id": own, "tool": [tool] * documents, "kept": [True] * documents}
         answers = {"tool": [tool] * n, "input": scored["input"], "response": scored["response"]}
-        config = {"top_k": 4, "tau_s": 0.0, "draws": 4}
+        config = {"top_k": 4, "tau_s": 0.0, "samples": 4}
         first = put_commit(store, "prefilter", tool, name, _table("prefilter", verdicts, documents), (file,))
         sampled = _table("sample", drawn, n * _DRAWN)
         second = put_commit(store, "sample", tool, name, sampled, (file, *first.files), config=config)

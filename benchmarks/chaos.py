@@ -68,7 +68,7 @@ def _command(data: Path, documents: int, runner: str, items: Path | None, drops:
         "--tools": "calculator,calendar",
         "--shard-documents": "4",
         "--top-k": "4",
-        "--draws": "2",
+        "--samples": "2",
         "--tau-f": "calculator=0.1,calendar=0.1",
         "--runner": runner,
         "--workers": "2",
@@ -173,9 +173,9 @@ class _KilledBuild:
         return what
 
     def finish(self) -> None:
-        """Let the build end, in peace."""
-        self.process.wait(_PATIENCE_S)
-        _alone(self._command, self._place)
+        """Let the build end, in peace; start it once more if it failed, as it may after a worker's death."""
+        if self.process.wait(_PATIENCE_S) != 0:
+            _alone(self._command, self._place)
 
     def clean_up(self) -> None:
         """End whatever is left."""

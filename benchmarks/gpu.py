@@ -4,7 +4,7 @@
     python -m benchmarks.gpu --shape tiny --documents 4      # tries every part on a CPU
 
     engine     FLOPs a second that scan and scoring need, by those of a matrix product in the same dtype; documents
-               annotated a second, tools left out: scan, k m draws and three losses of k m made-up calls each
+               annotated a second, tools left out: scan, k m samples and three losses of k m made-up calls each
     finetune   tokens a second of packed rows in our loop, and of the same texts in the Trainer, a text a row
     decode     milliseconds a token of a batch, ours and `generate`'s; the tokens must be the same
 
@@ -97,7 +97,7 @@ def engine(lm: TransformersLM, width: int, s: Annotation, tflops: float) -> dict
 def _annotate(
     lm: TransformersLM, few_shot: Any, texts: list[str], s: Annotation
 ) -> tuple[float, float, float, list[ScoreRequest]]:
-    """Return the seconds of scan, draws and scoring, and the distinct scores that were computed."""
+    """Return the seconds of scan, samples and scoring, and the distinct scores that were computed."""
     scan_s = draw_s = 0.0
     requests: list[ScoreRequest] = []
     scans = lm.scan(few_shot, texts)
@@ -107,8 +107,8 @@ def _annotate(
         if scan is None:
             break
         top = top_positions(scan, s.k)
-        draws = draw_requests(top, s.m)
-        _, took = seconds(partial(scan.draw, draws, max_tokens=s.max_tokens, temperature=1.0))
+        samples = draw_requests(top, s.m)
+        _, took = seconds(partial(scan.draw, samples, max_tokens=s.max_tokens, temperature=1.0))
         draw_s += took
         for text, positions in top.items():
             requests += candidates(texts[text], text, positions, s)

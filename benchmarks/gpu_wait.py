@@ -92,7 +92,7 @@ def measure(documents: int, ms: float, tool_ms: float, folder: Path) -> dict[str
         tools=["calculator"],
         tau_s=0.05,
         top_k=1,
-        draws=1,
+        samples=1,
         shard_documents=50,
     )
     log = folder / "model.log"

@@ -42,11 +42,11 @@ LEVERS: dict[str, tuple[str, ...]] = {  # alone: beside the paper's k and m of a
     "alone: new numbers": ("--numbers", "new"),
     "alone: T 0.7": ("--temperature", "0.7"),
     "alone: k 10": ("--top-k", "10"),
-    "alone: m 20": ("--draws", "20"),
+    "alone: m 20": ("--samples", "20"),
     "all": _K20,
     "all, k 10": (*_K20[:-1], "10"),
-    "all, m 20": (*_K20, "--draws", "20"),
-    "all, m 40": (*_K20, "--draws", "40"),
+    "all, m 20": (*_K20, "--samples", "20"),
+    "all, m 40": (*_K20, "--samples", "40"),
 }
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.5)
 

@@ -1,8 +1,8 @@
-"""What the LM engine saves: draws and scores of a random GPT-2 against the same, computed the plain way.
+"""What the LM engine saves: samples and scores of a random GPT-2 against the same, computed the plain way.
 
     python benchmarks/lm_engine.py [--vocab 50257] [--max-tokens 64] [--json]
 
-One tool: a scan of every document, m draws at each of its k likeliest positions, three losses of k m calls. Plain is
+One tool: a scan of every document, m samples at each of its k likeliest positions, three losses of k m calls. Plain is
 `PlainLM`: the prompt again for every draw (with keys and values kept from token to token), the whole text for every
 score, one sequence at a time. Both run the same model and documents, the plain way only the first of them, in one
 process, and their answers are compared. A draw of random weights all but never ends, so a call costs --max-tokens, both
@@ -11,7 +11,7 @@ ways; the default is the build's own. The calls that are scored are made up, as 
 Seconds are CPU seconds of the process, one thread. FLOPs are those that the answers need: no padding, attention as far
 as it sees. The matrix product they are held against is measured before and after each part.
 
-    calls_per_cpu_s        draws a second, the scan and the prompt included
+    calls_per_cpu_s        samples a second, the scan and the prompt included
     candidates_per_cpu_s   calls a second, with all three losses
     matmul_share           FLOPs a second in scan and scoring, by those of the matrix product
     peak_mb                most memory the process held while the engine ran
@@ -68,7 +68,7 @@ class Run:
     score_s: float = 0.0
     gflops: list[float] = field(default_factory=list)  # of the matrix product, measured between the parts
     log_probs: dict[int, Any] = field(default_factory=dict)
-    draws: dict[int, list[Draw]] = field(default_factory=dict)
+    samples: dict[int, list[Draw]] = field(default_factory=dict)
     scores: list[Any] = field(default_factory=list)
     requests: list[ScoreRequest] = field(default_factory=list)
 
@@ -135,11 +135,11 @@ def annotate(lm: LanguageModel, few_shot: Prompt, texts: Sequence[str], s: Setti
         run.scan_s += time.process_time() - start
         requests = draw_requests(top, s.m)
         start = time.process_time()
-        draws = scan.draw(requests, max_tokens=s.max_tokens, temperature=1.0)
+        samples = scan.draw(requests, max_tokens=s.max_tokens, temperature=1.0)
         run.draw_s += time.process_time() - start
         for i, text in enumerate(scan.texts):
             run.log_probs[text] = scan.log_probs[i]
-            run.draws[text] = [d for r, d in zip(requests, draws, strict=True) if r.text == text]
+            run.samples[text] = [d for r, d in zip(requests, samples, strict=True) if r.text == text]
             run.requests += candidates(texts[text], text, top[text], s)
         run.gflops.append(matmul_gflops())
         start = time.process_time()
@@ -163,7 +163,7 @@ def top_positions(scan: Scan, k: int) -> dict[int, list[int]]:
 
 
 def draw_requests(top: Mapping[int, Sequence[int]], m: int) -> list[DrawRequest]:
-    """m draws at each position of each text."""
+    """m samples at each position of each text."""
     return [
         DrawRequest(text, position, 1_000_003 * text + 101 * position + n)
         for text, positions in top.items()
@@ -260,8 +260,8 @@ def _apart(ours: Run, plain: Run) -> dict[str, float]:
         "score_apart": max(
             float(np.abs(a - b).max(initial=0)) for a, b in zip(ours.scores, plain.scores, strict=False)
         ),
-        "draws_unlike": sum(
-            a != b for t, other in plain.draws.items() for a, b in zip(ours.draws[t], other, strict=True)
+        "samples_unlike": sum(
+            a != b for t, other in plain.samples.items() for a, b in zip(ours.samples[t], other, strict=True)
         ),
     }
 

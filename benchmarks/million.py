@@ -156,7 +156,7 @@ def build_here(folder: Path) -> dict[str, Any]:
         "data": str(folder / DATA),
         "tools": ["calculator"],
         "top_k": 2,
-        "draws": 1,
+        "samples": 1,
         "shard_documents": 256,
         "workers": 4,
     }

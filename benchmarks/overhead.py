@@ -91,7 +91,7 @@ def measure(documents: int, ms: float, tools: Sequence[str], folder: Path) -> di
         "tools": list(tools),
         "tau_s": _TAU_S,
         "top_k": _LIKELY,
-        "draws": 5,
+        "samples": 5,
         "shard_documents": 256,
         "workers": 4,
     }

@@ -104,7 +104,7 @@ def _cell(text: str) -> str:
 def _defaults() -> str:
     figures = {
         name: {tool: getattr(SampleConfig.for_tool(tool), name) for tool in TOOL_NAMES}
-        for name in ("tau_s", "top_k", "draws")
+        for name in ("tau_s", "top_k", "samples")
     }
     figures["tau_f"] = {tool: tau_f_for(tool) for tool in TOOL_NAMES}
     figures["max_examples"] = dict.fromkeys(TOOL_NAMES, AssembleConfig().max_examples)

@@ -46,7 +46,7 @@ corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), 
 # %% [markdown]
 # ## Build C*
 #
-# Every field has the paper's default; here few positions and draws, and a low threshold, for the time of it. Run the
+# Every field has the paper's default; here few positions and samples, and a low threshold, for the time of it. Run the
 # cell again, and nothing is done twice.
 
 # %%
@@ -59,7 +59,7 @@ parameters = BuildParameters(
     tools=["calculator"],
     tau_f={"calculator": 0.0},
     top_k=4,
-    draws=2,
+    samples=2,
 )
 built = run_build(parameters)
 print(f"{built.dataset}@{built.version}: {built.examples} of {len(TEXTS)} texts got a call")

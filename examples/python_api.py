@@ -25,7 +25,7 @@ TEXTS = [
     "The library counted its chairs in May. The room has 13 rows of 19 chairs, which makes 247 in all.",
     "The ropes are orange this time of the year.",
 ]
-annotations = tf.annotate_texts(TEXTS, model, ["calculator"], top_k=3, draws=4)
+annotations = tf.annotate_texts(TEXTS, model, ["calculator"], top_k=3, samples=4)
 for annotation in annotations:
     print(annotation.annotated)
 
@@ -38,7 +38,7 @@ for annotation in annotations:
 # %%
 for number, annotation in enumerate(annotations, start=1):
     outcome = annotation.tools["calculator"]
-    print(f"text {number}: {outcome.outcome}, prefilter: {outcome.prefilter}, draws: {dict(outcome.draws)}")
+    print(f"text {number}: {outcome.outcome}, prefilter: {outcome.prefilter}, samples: {dict(outcome.samples)}")
     for call in annotation.calls:
         print(f"  {call.gain:+.2f} at {call.position:2}  {call.input} -> {call.response}  {call.reason or 'kept'}")
     for call in annotation.unanswered:
@@ -100,7 +100,7 @@ from toolformer_core.lm.hf.engine import TransformersLM
 
 NUMBERS = [(100 + 37 * i, 11 + 3 * i) for i in range(24)]
 sentences = [f"Of the {a} books, {b} are lent out and only {a - b} stand on the shelves." for a, b in NUMBERS]
-kept = [a.annotated for a in tf.annotate_texts(sentences, model, ["calculator"], top_k=2, draws=2) if a.kept]
+kept = [a.annotated for a in tf.annotate_texts(sentences, model, ["calculator"], top_k=2, samples=2) if a.kept]
 
 network, tokenizer = AutoModelForCausalLM.from_pretrained(MODEL), AutoTokenizer.from_pretrained(MODEL)
 optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4)

@@ -15,22 +15,18 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
+gc.disable()  # until all tests are imported
+os.fsync = lambda fd: None  # nothing that is written here outlives a power cut
 
 # How property tests draw; a real PostgreSQL, an S3 server and MLflow's tables, for whoever asks.
-pytest_plugins = [
-    "tests.support.fuzz",
-    "tests.support.postgres",
-    "tests.support.objects",
-    "tests.support.tracked",
-    "tests.support.flow_runs",
-    "tests.support.snapshots",
-]
+pytest_plugins = [f"tests.support.{name}" for name in "fuzz postgres objects tracked flow_runs snapshots".split()]
 
 _status = 0
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # a million objects of imported modules, which every collection would look through
+    gc.enable()
 
 
 def pytest_sessionfinish(exitstatus: int | pytest.ExitCode) -> None:

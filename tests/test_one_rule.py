@@ -16,7 +16,7 @@ from toolformer_core.config import AssembleConfig
 from toolformer_core.records import ScoredCall
 from viewer.data import ViewedData
 from warehouse.commits import Commit
-from warehouse.queries import Sample, Yield, rows_of, yield_by_threshold
+from warehouse.queries import CallInContext, Yield, rows_of, yield_by_threshold
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -66,7 +66,7 @@ def config_of(choice: CallFilter) -> AssembleConfig:
     return AssembleConfig(choice.tau_f, 10**6, 0, repeats, choice.top_k, choice.tau_s)
 
 
-def identity(call: ScoredCall | Sample) -> tuple[Any, ...]:
+def identity(call: ScoredCall | CallInContext) -> tuple[Any, ...]:
     links = tuple((one.tool, one.input) for one in call.preceding_calls)
     return call.doc_id, call.position, call.tool, call.input, links
 

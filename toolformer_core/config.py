@@ -4,7 +4,7 @@
 |------------------------------|---------|------------|------|----------------------|
 | tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
 | k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
-| m, draws per position        | 5       | 10         | 10   | Toolformer, App. A   |
+| m, samples per position        | 5       | 10         | 10   | Toolformer, App. A   |
 | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
 | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
 """
@@ -47,7 +47,7 @@ MIN_WORDS = 6  # of a shorter item that is looked for; with fewer it is found in
 MAX_DECOYS = 100  # of a call; each costs as much as the call's own response
 _TAU_F = {"calculator": 0.5, "mt": 0.5}
 _KEEP_REPEATS = ("calendar", "mt")  # what gains most often stands a word after the right place (docs/small-world.md)
-_SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "draws": 10}
+_SAMPLE_MORE = {"tau_s": 0.0, "top_k": 20, "samples": 10}
 _SAMPLE = {"calculator": _SAMPLE_MORE, "mt": _SAMPLE_MORE}
 
 
@@ -118,7 +118,7 @@ class SampleConfig:
 
     tau_s: float = 0.05
     top_k: int = 5
-    draws: int = 5
+    samples: int = 5
     temperature: float = 1.0
     seed: int = 0
     draw_form: str = "free"  # forced: every draw begins with `Name(`
@@ -127,7 +127,7 @@ class SampleConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.tau_s < 1, f"tau_s must lie in [0, 1), got {self.tau_s}")
         _require(self.top_k > 0, f"top_k must be positive, got {self.top_k}")
-        _require(self.draws > 0, f"draws must be positive, got {self.draws}")
+        _require(self.samples > 0, f"samples must be positive, got {self.samples}")
         _require(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
         for name, allowed in (("draw_form", DRAW_FORMS), ("numbers", NUMBERS)):
             value = getattr(self, name)

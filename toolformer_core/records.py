@@ -136,7 +136,7 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCall:
-    """A draw of the model at one position, parsed or not; identical draws at a position are one record with a count."""
+    """A sample of the model at one position, parsed or not; equal samples at a position are one record with a count."""
 
     doc_id: str
     tool: str
@@ -146,7 +146,7 @@ class DrawnCall:
     raw: str  # the text drawn after " ["
     outcome: str  # ok | unterminated | wrong_tool | unparsable
     input: str  # the call's input; "" unless the outcome is ok
-    count: int  # how many of the m draws gave exactly this text
+    count: int  # how many of the m samples gave exactly this text
     window_end: int | None = None  # offset of the end of the five tokens that judge a call here; None: not recorded
     log_p_form: float | None = None  # log p(begins with "Name(" | P(x), x_1:i-1, " ["), if requested; None: a free draw
     preceding_calls: tuple[AnsweredCall, ...] = ()  # in a chain: those that it was drawn after

@@ -20,7 +20,7 @@ from warehouse.indexed_calls import IndexedCalls
 from warehouse.queries.builds import CurrentBuild, Yield, current_build
 from warehouse.queries.calls import GainBin, gain_histogram, tool_names
 from warehouse.queries.item_changes import ChangeCount, EvaluatedSide, count_changes, evaluated_sides
-from warehouse.queries.rows import in_little_memory, open_snapshot, rows_of, snapshot_identity
+from warehouse.queries.rows import low_memory, open_snapshot, rows_of, snapshot_identity
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
@@ -61,7 +61,7 @@ class ViewedData:
             self._opened = current
         self._files.mkdir(mode=0o700, exist_ok=True)  # something may have swept it away
         try:
-            with in_little_memory(_MEMORY, self._files), open_snapshot(self.snapshot) if current else nullcontext():
+            with low_memory(_MEMORY, self._files), open_snapshot(self.snapshot) if current else nullcontext():
                 yield
         finally:
             with self._turn:

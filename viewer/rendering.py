@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from toolformer_core.config import TOOL_NAMES
 from viewer.query import document_link, link
-from warehouse.queries import Sample
+from warehouse.queries import CallInContext
 
 _COLOURS = 8  # of tools, in the style sheet
 MENU = {  # path -> title
@@ -49,11 +49,11 @@ def _environment() -> Environment:
         auto_reload=False,  # the templates of another version, installed meanwhile, would meet this code
     )
     environment.filters |= {"shown": shown, "nats": "{:+.3f}".format, "number": "{:,}".format, "short": "{:g}".format}
-    links = {"link": link, "document_link": document_link, "sample_link": _sample_link}
+    links = {"link": link, "document_link": document_link, "call_link": _call_link}
     environment.globals |= {**links, "tool_class": tool_class}
     environment.globals["parts"] = environment.get_template("parts.html").module  # which has the globals so far
     return environment
 
 
-def _sample_link(call: Sample) -> str:
+def _call_link(call: CallInContext) -> str:
     return document_link(call.doc_id, {"tool": "+".join(one.tool for one in call.links), "position": call.position})

@@ -26,7 +26,7 @@ from warehouse.store import Store
 
 _LOW, _HIGH, _WIDTH = 0.0, 6.0, 0.5  # nats: the bins of the histograms between the open ones
 _AROUND = 160  # characters of text before and after a call of the examples
-_SHOWN_PARAMETERS = ("tau_s", "top_k", "draws", "draw_form", "decoys")
+_SHOWN_PARAMETERS = ("tau_s", "top_k", "samples", "draw_form", "decoys")
 
 
 class _Shown(NamedTuple):
@@ -52,7 +52,7 @@ class _Tool:
 def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0) -> str:
     """Return the page; raise `WarehouseError` if files or commits of the version are damaged or gone."""
     record = BuildRecord.of_run(store, dataset.run_id)
-    names, asked = {**TOOL_NAMES, **record.tool_names}, record.requested()
+    names, requested = {**TOOL_NAMES, **record.tool_names}, record.requested()
     tools = _read(store, dataset, examples, seed)
     thresholds = sorted({tau for _, tau, _ in dataset.yields})
     by_threshold = {(tool, tau): n for tool, tau, n in dataset.yields}
@@ -77,7 +77,7 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
             "judged right of all judged",
         ],
         tools=rows,
-        asked={name: asked[name] for name in _SHOWN_PARAMETERS if asked.get(name) not in (None, "", [])},
+        requested={name: requested[name] for name in _SHOWN_PARAMETERS if requested.get(name) not in (None, "", [])},
         balances=_balances(store, dataset),
         certificates=certificates(store, dataset.name, dataset.version),
         parameters=json.dumps(record.parameters, indent=1, sort_keys=True, default=str),

@@ -68,7 +68,7 @@ class DataFile:
 class RowCounts:
     """Where the rows of one unit went: in = kept + dropped + failed."""
 
-    unit: str  # documents, positions, draws, calls, ...
+    unit: str  # documents, positions, samples, calls, ...
     rows_in: int
     kept: int
     dropped: dict[str, int] = field(default_factory=dict)  # reason -> rows that the stage decided against

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from toolformer_core.annotate.call_filter import CallFilter, Mask
-from warehouse.queries import Sample, Yield
+from warehouse.queries import CallInContext, Yield
 from warehouse.queries.calls import WIDTH, calls_with_text
 from warehouse.queries.rows import open_snapshot, rows_in, table_in
 from warehouse.snapshot.outcomes import columns_of
@@ -36,7 +36,7 @@ class CallKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CallPage:
-    calls: tuple[Sample, ...]
+    calls: tuple[CallInContext, ...]
     total: int  # on all pages
     last: CallKey | None  # after which the next page begins; None: this is the last page
 
@@ -51,7 +51,7 @@ class MovedCalls:
 class DrawnCall:
     """The next call of a random order, and how many there are."""
 
-    call: Sample | None  # None: there are no more
+    call: CallInContext | None  # None: there are no more
     total: int  # kept calls of the tool
     left: int  # of them, those that may still be drawn, this one included
 

@@ -121,7 +121,7 @@ _PER_TOOL = "Per query and tool: cosine, call, response and pattern counts, from
 _PER_METHOD = "Per query and method of choosing: the tool, the large LM's call, and whether the answer is right."
 # The stages of each depth of chains; all depths share three tables.
 _CHAINED = {
-    "sample": ("chain_sampled", _CHAIN_SAMPLED, f"{_PER_LAST} the distinct draws after calls that were executed."),
+    "sample": ("chain_sampled", _CHAIN_SAMPLED, f"{_PER_LAST} the distinct samples after calls that were executed."),
     "execute": (
         "chain_executed",
         _EXECUTED,
@@ -136,7 +136,7 @@ STAGES: dict[str, StageFacts] = {
     for name, table, schema, about in (
         ("ingest", "documents", _DOCUMENTS, "The texts of the corpus, one row per document."),
         ("prefilter", "prefiltered", _PREFILTERED, "Per tool: whether a document is worth annotating, and why."),
-        ("sample", "sampled", _SAMPLED, "Per tool: the distinct draws at each position, parsed or not."),
+        ("sample", "sampled", _SAMPLED, "Per tool: the distinct samples at each position, parsed or not."),
         ("execute", "executed", _EXECUTED, "Per tool: each distinct call and its response or failure."),
         ("score", "scored", _SCORED, "Every executed call with its losses (nats), kept or not."),
         *((f"{stage}_{depth}", *facts) for depth in CHAIN_DEPTHS for stage, facts in _CHAINED.items()),

@@ -9,7 +9,7 @@ from typing import Any
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter
 from warehouse.indexed_calls import IndexedCalls
 from warehouse.marks import MARK_REASONS
-from warehouse.queries import Sample, Yield
+from warehouse.queries import CallInContext, Yield
 from warehouse.queries.rows import open_snapshot, rows_in
 from warehouse.snapshot.views import queries_beside
 
@@ -37,8 +37,8 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     changes: tuple[Change, ...]  # by tool
-    comes: tuple[Sample, ...]  # calls that survive only the second filter, the largest gain first
-    goes: tuple[Sample, ...]  # ... only the first filter
+    comes: tuple[CallInContext, ...]  # calls that survive only the second filter, the largest gain first
+    goes: tuple[CallInContext, ...]  # ... only the first filter
 
 
 def stored_scores(path: str | Path) -> StoredScores:

@@ -21,7 +21,7 @@ from toolformer_core.errors import UsageError
 def plan(parameters: BuildParameters, costs: CostOptions, runner: Runner = None, as_json: AsJson = False) -> None:
     """Show what a build would do, why, and at what cost. Loads no model, changes nothing.
 
-    Costs are estimated from past runs in the same data folder, scaled by documents and by draws (k * m). "at least"
+    Costs are estimated from past runs in the same data folder, scaled by documents and by samples (k * m). "at least"
     means that a stage has no past run; the pilot run, whose command is printed, provides one.
 
     Example: toolformer plan --corpus c4.jsonl --data runs/c4 --tau-f qa=1.2     (the same options as build)
@@ -86,7 +86,7 @@ def explain(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one document's path through all stages: positions, draws, responses, losses, kept calls, and what used it.
+    """Show one document's path through all stages: positions, samples, responses, losses, kept calls, and what used it.
 
     Example: toolformer explain 3f2a... --data runs/c4     (the id may be shortened)
     """
@@ -109,7 +109,7 @@ def what_if(
     keep_repeats: Annotated[bool | None, _REPEATS] = None,
     ratings: Annotated[Ratings, option_of(BuildParameters, "ratings")] = "all",
     materialise: Annotated[str | None, Option(metavar="NAME", help="Assemble C* so, as a version of NAME")] = None,
-    samples: Annotated[int, Option(min=0, help="Calls to show that would come, and as many that would go")] = 5,
+    calls: Annotated[int, Option(min=0, help="Calls to show that would come, and as many that would go")] = 5,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,9 +148,9 @@ def what_if(
     build = current_build(snapshot)
     what_if_query = ask(snapshot, thresholds, positions, p, keep_repeats, marks)
     if marks is None:
-        answer = answer_query(snapshot, what_if_query.before, what_if_query.after, samples)
+        answer = answer_query(snapshot, what_if_query.before, what_if_query.after, calls)
     else:
-        answer = compare_by_shard(store, what_if_query, samples)
+        answer = compare_by_shard(store, what_if_query, calls)
     limit = int(what_if_query.stored.assembled.get("max_examples", 25_000))
     dataset = assemble(store, what_if_query, materialise) if materialise is not None else None
     if as_json:

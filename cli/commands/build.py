@@ -72,7 +72,7 @@ def run_flow(package: str, function: str, parameters: Any, runner: str | None, *
 
 
 # What a first build needs; --help-all shows every option.
-_SHOWN = "corpus data model tools tool limit dataset replace tau_f top_k draws workers".split()
+_SHOWN = "corpus data model tools tool limit dataset replace tau_f top_k samples workers".split()
 
 
 @with_options(BuildParameters, shown=_SHOWN)

@@ -15,7 +15,7 @@ from flows.report.judging import Judgements
 from flows.report.tables import counted
 from toolformer_core.syntax import written_calls
 from warehouse.commits import Dataset
-from warehouse.queries import Sample
+from warehouse.queries import CallInContext
 from warehouse.queries.builds import CurrentBuild, KeptCalls, Stats, ToolCosts
 from warehouse.what_if import WhatIf
 
@@ -64,7 +64,7 @@ def print_plan(plan: Plan) -> None:
     if plan.pilot:
         console.print("Run a pilot, then plan again:")
         console.say(f"  {plan.pilot}")
-    if any(not estimate.same_draws for estimate in estimates):
+    if any(not estimate.same_samples for estimate in estimates):
         console.print("Estimated in part from runs with other k and m, in proportion to k * m.")
     if any(not estimate.same_model for estimate in estimates):
         console.print("Estimated in part from runs with another model.")
@@ -104,15 +104,15 @@ def print_document_trace(trace: DocumentTrace) -> None:
         console.say(f"not annotated for {tools}: {reason}", "yellow")
     _print_rows(console, "prefilter", explanation.prefiltered, ("tool", "kept", "reason", "context"))
     form = ("p_form",) if any("p_form" in row for row in trace.positions) else ()
-    columns = ("tool", "rank", "position", "p", *form, "draws", "parsed")
+    columns = ("tool", "rank", "position", "p", *form, "samples", "parsed")
     _print_rows(console, "positions", trace.positions, columns)
-    draws = [{**row, "raw": _in_chain(row, row["raw"])} for row in explanation.sampled]
-    _print_rows(console, "draws", draws, ("tool", "position", "raw", "outcome", "count"))
+    samples = [{**row, "raw": _in_chain(row, row["raw"])} for row in explanation.sampled]
+    _print_rows(console, "samples", samples, ("tool", "position", "raw", "outcome", "count"))
     _print_rows(console, "responses", explanation.executed, ("tool", "input", "response", "failure", "detail"))
     decoys = ("best_decoy",) if any(call.get("decoy_gains") for call in trace.calls) else ()
     shorter = ("loss_shorter",) if any(call.get("preceding_calls") for call in trace.calls) else ()
     losses = ("loss_plain", *shorter, "loss_call", "loss_response")
-    columns = ("tool", "position", *losses, "gain", *decoys, "fate", "answered")
+    columns = ("tool", "position", *losses, "gain", *decoys, "outcome", "answered")
     calls = [
         {
             **call,
@@ -174,23 +174,23 @@ def print_what_if(
         rows.append((change.after.tool, *(b if a == b else f"{b} -> {a}" for b, a in zip(before, after, strict=True))))
     title = "Examples with calls, before and after"
     console.print(narrow_table(title, ["tool"], ["tau_f", "examples", "calls"], rows))
-    for title, samples in (("would come", answer.comes), ("would go", answer.goes)):
-        if samples:
+    for title, shown in (("would come", answer.comes), ("would go", answer.goes)):
+        if shown:
             console.print(f"\n[bold]{title}[/bold] (the largest gains among them, in nats)")
-            print_calls(console, samples, names)
+            print_calls(console, shown, names)
     if any(change.after.examples > limit for change in answer.changes):
         console.print(f"\nOf each tool at most {limit:,} examples go into C*.")
     for note in query.notes:
         console.say(note, "yellow")
 
 
-def print_calls(console: Console, samples: Iterable[Sample], names: Mapping[str, str]) -> None:
+def print_calls(console: Console, shown: Iterable[CallInContext], names: Mapping[str, str]) -> None:
     """Print calls with their gain, their document and what stands around them."""
-    for sample in samples:
-        context = (sample.before[-_CONTEXT_CHARACTERS:], sample.after[:_CONTEXT_CHARACTERS])
+    for one in shown:
+        context = (one.before[-_CONTEXT_CHARACTERS:], one.after[:_CONTEXT_CHARACTERS])
         before, after = (escape(" ".join(text.split())) for text in context)
-        call = escape(written_calls(sample.links, names))
-        line = f"  {sample.gain:+.2f}  {sample.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…"
+        call = escape(written_calls(one.links, names))
+        line = f"  {one.gain:+.2f}  {one.doc_id[:8]}  …{before}[bold cyan]{call}[/bold cyan] {after}…"
         console.print(line, soft_wrap=True)
 
 

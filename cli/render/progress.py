@@ -319,9 +319,9 @@ def print_recipe(result: RecipeResult, data: str) -> None:
 def print_best_calls(result: BuildResult) -> None:
     """Print the most helpful kept calls; if none was kept, the best of all. The snapshot must show this build."""
     console = Console()
-    samples = calls.samples(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
-    if samples:
+    shown = calls.best_calls(result.snapshot, _BEST_CALLS, kept=bool(result.examples))
+    if shown:
         title = "The most helpful of its calls" if result.examples else "The best calls, none of which was kept"
         console.print(f"\n[bold]{title}[/bold] (with L- - L+ in nats)")
     names = {**TOOL_NAMES, **calls.tool_names(result.snapshot)}
-    print_calls(console, samples, names)
+    print_calls(console, shown, names)

@@ -40,7 +40,7 @@ class WritingOptions(CallOptions):
     no_tools: bool = Field(False, description="No calls at all: the same as `k` 0")
     temperature: float = Field(0.0, ge=0, description="Of the text; 0 is greedy. Calls are always greedy")
     top_p: float = Field(1.0, description="Draw from the most likely tokens whose probabilities sum to this")
-    seed: int = Field(0, ge=0, description="Of the draws")
+    seed: int = Field(0, ge=0, description="Of the samples")
     date: str = Field("", description="The calendar's date, YYYY-MM-DD (default: today)")
     tool_timeout: float = Field(10.0, description="Seconds a call may take; then its response is empty")
 

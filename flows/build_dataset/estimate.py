@@ -20,7 +20,7 @@ class Estimate:
     bytes: float  # of data written
     shards: int  # past commits that it is computed from
     same_model: bool  # whether these were made with the same model
-    same_draws: bool = True  # whether these had the same k * m; otherwise they were scaled
+    same_samples: bool = True  # whether these had the same k * m; otherwise they were scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class PastCommits:
     def __init__(self, store: Store) -> None:
         self._commits: dict[tuple[str, str, str], list[Commit]] = defaultdict(list)  # (stage, tool, shard) -> its own
         self._rows: dict[str, int] = {}  # digest of a file with one row per document -> rows
-        self._draws: dict[str, int] = {}  # digest of a file of draws -> k * m
+        self._samples: dict[str, int] = {}  # digest of a file of samples -> k * m
         completed = [r for r in store.runs() if r.state == "completed" and r.commits and r.flow != WHAT_IF]
         last = {key for run in completed[-1:] for key in run.commits}
         for commit in sorted(store.commits(), key=lambda c: (c.key in last, c.created)):
@@ -112,25 +112,25 @@ class PastCommits:
             if commit.stage in ("ingest", "prefilter"):
                 self._rows |= {file.digest: file.rows for file in commit.files if file.path.startswith("shards/")}
             if commit.stage == "sample":
-                self._draws |= {file.digest: _draws_per_document(commit.config) for file in commit.files}
+                self._samples |= {file.digest: _samples_per_document(commit.config) for file in commit.files}
 
     def commits_of(self, spec: ShardSpec) -> list[Commit]:
         """Return the commits of a shard, those of the last completed run last."""
         return self._commits[spec.stage, spec.tool, spec.shard]
 
-    def estimate(self, stage: str, tool: str, documents: int, model: str, draws: int = 0) -> Estimate | None:
-        """Return the expected cost of a stage and tool: that of past commits, scaled by documents and `draws` (k * m).
+    def estimate(self, stage: str, tool: str, documents: int, model: str, samples: int = 0) -> Estimate | None:
+        """Return the expected cost of a stage and tool: that of past commits, scaled by documents and samples (k * m).
 
-        Commits of the same model, and of the same draws, are preferred.
+        Commits of the same model, and of as many samples, are preferred.
         """
         all_commits = [c for key, commits in self._commits.items() if key[:2] == (stage, tool) for c in commits]
         same_model = [c for c in all_commits if c.parts.get("model", model) == model]
         candidates = same_model or all_commits
-        chosen = [c for c in candidates if self._draws_ratio(c, draws) == 1.0] or candidates
+        chosen = [c for c in candidates if self._samples_ratio(c, samples) == 1.0] or candidates
         past_documents = sum(map(self._documents, chosen))
         if not past_documents:
             return None
-        ratios = [(c, self._draws_ratio(c, draws)) for c in chosen]
+        ratios = [(c, self._samples_ratio(c, samples)) for c in chosen]
         ratio = documents / past_documents
         return Estimate(
             seconds=ratio * sum(own * c.seconds for c, own in ratios),
@@ -138,15 +138,15 @@ class PastCommits:
             bytes=ratio * sum(own * file.bytes for c, own in ratios for file in c.files),
             shards=len(chosen),
             same_model=bool(same_model),
-            same_draws=all(own == 1.0 for _, own in ratios),
+            same_samples=all(own == 1.0 for _, own in ratios),
         )
 
-    def _draws_ratio(self, commit: Commit, draws: int) -> float:
+    def _samples_ratio(self, commit: Commit, samples: int) -> float:
         if commit.stage == "sample":
-            past_draws = _draws_per_document(commit.config)
+            past_samples = _samples_per_document(commit.config)
         else:
-            past_draws = next((self._draws[digest] for digest in commit.inputs if digest in self._draws), 0)
-        return draws / past_draws if draws and past_draws else 1.0
+            past_samples = next((self._samples[digest] for digest in commit.inputs if digest in self._samples), 0)
+        return samples / past_samples if samples and past_samples else 1.0
 
     def _documents(self, commit: Commit) -> int:
         if commit.stage == "ingest":
@@ -154,6 +154,6 @@ class PastCommits:
         return max((self._rows.get(digest, 0) for digest in commit.inputs), default=0)
 
 
-def _draws_per_document(config: Mapping[str, Any]) -> int:
+def _samples_per_document(config: Mapping[str, Any]) -> int:
     """Return k * m of a config of `sample`; 0 if the config does not contain them."""
-    return int(config.get("top_k", 0)) * int(config.get("draws", 0))
+    return int(config.get("top_k", 0)) * int(config.get("samples", 0))

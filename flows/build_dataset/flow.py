@@ -36,7 +36,7 @@ from tasks.stages.ingest import CORPUS, INGEST, READ, with_latest_date, with_sha
 from tasks.viewer_links import version_page
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import PLACEHOLDER
-from warehouse.queries import gain_histogram, samples
+from warehouse.queries import best_calls, gain_histogram
 from warehouse.queries.builds import StageBalance, stats
 from warehouse.records import write_prompt
 from warehouse.store import Store
@@ -109,7 +109,7 @@ def build_dataset(parameters: BuildParameters) -> BuildResult:
             )
             balances, gains = stats(snapshot).balances, gain_histogram(snapshot)
             examples = sum(f.rows for f in dataset.files)
-            best = [] if examples else samples(snapshot, 20)  # it looks at every call
+            best = [] if examples else best_calls(snapshot, 20)  # it looks at every call
             why = [] if examples else nothing_kept(balances, best, dataset.thresholds, parameters, store.root)
     card = write_card(store, dataset)
     run = try_to_track_build(store, parameters.data, dataset)

@@ -15,7 +15,7 @@ from toolformer_core.config import CHAIN_STARTS
 from toolformer_core.embedded import CORPUS
 from toolformer_core.folders import not_a_file
 from toolformer_core.lm.reference import ModelRef
-from warehouse.queries import Sample
+from warehouse.queries import CallInContext
 from warehouse.queries.builds import StageBalance
 
 _LISTED = 3  # files that are listed by name; the others are counted
@@ -50,7 +50,7 @@ def notes_on_chains(spec: BuildSpec, documents: int) -> list[str]:
     if spec.chains.depth == 1:
         return []
     starts = documents * CHAIN_STARTS
-    drawn = starts * sum(config.draws for config in spec.sample.values())
+    drawn = starts * sum(config.samples for config in spec.sample.values())
     return [
         f"--chain-depth {spec.chains.depth}: at each depth from the second on at most {CHAIN_STARTS} starts in each of "
         f"{documents:,} documents, so {starts * len(spec.tools):,} texts read and {drawn:,} calls drawn by "
@@ -75,12 +75,12 @@ def _identity(model: str) -> str:
 
 _REASONS = 2  # reasons listed for the step that kept no rows
 # `diagnose` takes them as `build` does.
-_OPTIONS = {"tau_s", "top_k", "draws", "prompts", "passages", "qa_reader", "translator"}
+_OPTIONS = {"tau_s", "top_k", "samples", "prompts", "passages", "qa_reader", "translator"}
 
 
 def nothing_kept(
     balances: Sequence[StageBalance],
-    best: Sequence[Sample],
+    best: Sequence[CallInContext],
     thresholds: Mapping[str, float],
     parameters: BuildParameters,
     data: str,
@@ -123,7 +123,7 @@ def _reason_text(step: tuple[str, str], why: tuple[str, str], n: int) -> str:
     return f"{reason} {n:,} ({' '.join(filter(None, (step[0], tool)))})"
 
 
-def _command(best: Sequence[Sample], thresholds: Mapping[str, float], p: BuildParameters, data: str) -> str:
+def _command(best: Sequence[CallInContext], thresholds: Mapping[str, float], p: BuildParameters, data: str) -> str:
     """Return `what-if` where a lower threshold would keep calls that help, else `diagnose`."""
     reachable = {s.tool: s.gain for s in reversed(best) if _floor(s.gain) > 0 and s.gain < thresholds.get(s.tool, 0.0)}
     if reachable:

@@ -50,7 +50,7 @@ class BuildParameters(fields.ToolChoice):
         description="'embedded', a folder written by save_pretrained, a GGUF file, or a hub name; "
         "remote+http://HOST/v1#MODEL for a model that a vLLM server serves and that is not loaded here "
         "(#MODEL?tokenizer=FOLDER if MODEL does not name its tokenizer), "
-        "vllm+http://HOST/v1#MODEL for one that is, and whose draws the server makes",
+        "vllm+http://HOST/v1#MODEL for one that is, and whose samples the server makes",
     )
     tools: fields.Tools = Field(list(config.TOOL_NAMES), description=f"Tools to teach: {', '.join(config.TOOL_NAMES)}")
     tool: fields.References = []  # noqa: RUF012 - pydantic copies it
@@ -69,8 +69,8 @@ class BuildParameters(fields.ToolChoice):
     top_k: Annotated[int | None, _CALLS] = Field(
         None, gt=0, description=f"Positions per document, k {_sampled('top_k')}"
     )
-    draws: Annotated[int | None, _CALLS] = Field(
-        None, gt=0, description=f"Calls drawn per position, m {_sampled('draws')}"
+    samples: Annotated[int | None, _CALLS] = Field(
+        None, gt=0, description=f"Calls drawn per position, m {_sampled('samples')}"
     )
     numbers: Annotated[Literal["any", "new"], _CALLS] = Field(
         "any",
@@ -130,7 +130,7 @@ class BuildParameters(fields.ToolChoice):
         "that `seed` decides, and stored yields describe only the part of the corpus that was annotated",
     )
     temperature: Annotated[float, _CALLS] = Field(
-        _SAMPLE.temperature, gt=0, description="Temperature of the draws; the paper samples from M as it is"
+        _SAMPLE.temperature, gt=0, description="Temperature of the samples; the paper samples from M as it is"
     )
     mt_chunk_words: Annotated[int, _CALLS] = Field(
         _PREFILTER.chunk_words,

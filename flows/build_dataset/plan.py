@@ -234,7 +234,7 @@ class _Planner:
         order = [stage.name for stage in self.stages]
         for planned in sorted(self.planned, key=lambda one: order.index(one.stage)):
             groups.setdefault((planned.stage, planned.tool), []).append(planned)
-        draw_stages = {  # whose cost grows with the number of draws
+        draw_stages = {  # whose cost grows with the number of samples
             stage.name for stage in self.stages if stage.per == "tool" and "sample" in (stage.name, *stage.reads)
         }
         model = self.spec.weights_digest
@@ -243,7 +243,7 @@ class _Planner:
             for planned in group:
                 documents[planned.state] += planned.documents
             to_do, at_most = documents[TO_DO], documents[TO_DO] + documents[DEPENDS]
-            draws = self.spec.sample[tool].top_k * self.spec.sample[tool].draws if name in draw_stages else 0
+            samples = self.spec.sample[tool].top_k * self.spec.sample[tool].samples if name in draw_stages else 0
             yield StagePlan(
                 stage=name,
                 tool=tool,
@@ -252,8 +252,8 @@ class _Planner:
                 to_do=states[TO_DO],
                 depends=states[DEPENDS],
                 because=dict(Counter(reason for planned in group for reason in planned.because).most_common()),
-                estimate=self.past.estimate(name, tool, to_do, model, draws) if to_do else None,
-                at_most=self.past.estimate(name, tool, at_most, model, draws) if at_most else None,
+                estimate=self.past.estimate(name, tool, to_do, model, samples) if to_do else None,
+                at_most=self.past.estimate(name, tool, at_most, model, samples) if at_most else None,
             )
 
 

@@ -118,7 +118,7 @@ def sampling(p: BuildParameters, built: Mapping[str, Tool]) -> tuple[dict[str, c
         if tool not in config.TOOL_NAMES and tool not in built and tool != ALL:
             raise UnknownNameError("tool", tool, {*config.TOOL_NAMES, *built})
     declared = {key: declaration_of(tool) for key, tool in built.items()}
-    for_tool, names = config.SampleConfig.for_tool, ("tau_s", "top_k", "draws", "temperature", "seed", "draw_form")
+    for_tool, names = config.SampleConfig.for_tool, ("tau_s", "top_k", "samples", "temperature", "seed", "draw_form")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(p, name)) is not None}
     sample = {
         key: for_tool(key, **{**one.sampling(), **given}, numbers=p.numbers if one.numeric else "any")

@@ -17,15 +17,15 @@ from warehouse.commits import Dataset
 from warehouse.errors import LockHeldError
 from warehouse.files.lock import FileLock
 from warehouse.queries import stats
-from warehouse.queries.calls import GainBin, gain_histogram, samples
-from warehouse.queries.rows import in_little_memory, rows_of
+from warehouse.queries.calls import GainBin, best_calls, gain_histogram
+from warehouse.queries.rows import low_memory, rows_of
 from warehouse.snapshot.publish import SNAPSHOT
 from warehouse.snapshot.views import queries_beside
 from warehouse.store import Store
 
 _log = logging.getLogger(__name__)
 
-SAMPLED_BY = ("tau_s", "top_k", "draws")
+SAMPLED_BY = ("tau_s", "top_k", "samples")
 CALLS_FROM = ("dataset", "tau_f", *SAMPLED_BY)  # params that the runs of what was trained on a version share
 _CALLS_SHOWN = 100  # in the table of the most helpful calls, with their text
 _SQL = queries_beside(__file__)
@@ -85,13 +85,13 @@ def track_build(tracking: Any, store: Store, data: str, dataset: Dataset) -> str
             run.metrics({name: value for name, value in metrics.items() if value is not None})
             run.text(card_of(store, dataset), "card.md")
             if is_current:
-                with in_little_memory():
+                with low_memory():
                     _figures(run, snapshot, dataset)
         return str(run.run_id)
 
 
 def call_settings(store: Store, dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """Return a version's resolved thresholds, k (`top_k`) and m (`draws`), each by tool, as its commits have them."""
+    """Return a version's resolved thresholds, k (`top_k`) and m (`samples`), each by tool, as its commits have them."""
     settings: dict[str, dict[str, Any]] = {"tau_f": dict(dataset.thresholds), **{name: {} for name in SAMPLED_BY}}
     for run in store.runs([dataset.run_id]):
         tools = {key.tool: key for key in run.commits if key.stage == "sample"}  # one shard of each is enough
@@ -129,7 +129,7 @@ def _figures(run: Any, snapshot: Path, dataset: Dataset) -> None:
         metrics |= {f"{name}/{row['stage']}": row[name] for row in costs if row[name] is not None}
     run.metrics(metrics)
     run.table([asdict(y) for y in found.yields], "tables/yields.json")
-    run.table([asdict(one) for one in samples(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")
+    run.table([asdict(one) for one in best_calls(snapshot, _CALLS_SHOWN)], "tables/best_calls.json")
     if gains := gain_histogram(snapshot):
         run.figure(gains_figure(gains, dataset.thresholds), "figures/gains.png")
 

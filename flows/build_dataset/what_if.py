@@ -23,7 +23,7 @@ from toolformer_core.records import ScoredCall
 from warehouse.commits import Dataset, Run, check_name
 from warehouse.errors import StoreError
 from warehouse.queries import Yield
-from warehouse.queries.calls import WIDTH, Link, Sample
+from warehouse.queries.calls import WIDTH, CallInContext, Link
 from warehouse.schema import WHAT_IF
 from warehouse.store import Store
 from warehouse.what_if import Change, StoredScores, WhatIf, stored_scores
@@ -140,16 +140,16 @@ def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
         Change(*(Yield(tool, tau_f[side][tool], *(count[tool] for count in counts[side])) for side in (False, True)))
         for tool in sorted(query.before.tau_f)
     )
-    comes, goes = (tuple(_sample(store, *one[3:]) for one in moved[side]) for side in (True, False))
+    comes, goes = (tuple(_in_context(store, *one[3:]) for one in moved[side]) for side in (True, False))
     return WhatIf(changes, comes, goes)
 
 
-def _sample(store: Store, call: ScoredCall, shard: Shard) -> Sample:
+def _in_context(store: Store, call: ScoredCall, shard: Shard) -> CallInContext:
     documents = store.read(shard.documents, columns=["doc_id", "text"])
     text: str = documents["text"][documents["doc_id"].to_pylist().index(call.doc_id)].as_py()
     around = text[max(0, call.position - WIDTH) : call.position], text[call.position : call.position + WIDTH]
     links = tuple(Link(one.tool, one.input, one.response) for one in call.preceding_calls)
-    return Sample(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, links)
+    return CallInContext(call.doc_id, call.tool, call.position, call.input, call.response, call.gain, *around, links)
 
 
 def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, run_id: str = "") -> AssemblySpec:

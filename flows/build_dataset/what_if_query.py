@@ -75,7 +75,7 @@ def ask(
         raise UsageError(notes[0])
     if after_top_k and (unranked := rows_of(snapshot, _UNRANKED)[0]["calls"]):
         notes.append(
-            f"{unranked:,} calls take no part under --top-k: the draws they came from are gone, and their ranks with "
+            f"{unranked:,} calls take no part under --top-k: the samples they came from are gone, and their ranks with "
             "them"
         )
     notes += map(str, coverage(snapshot))

@@ -1,13 +1,13 @@
 """The plan of a build by numbers: plain arithmetic from named assumptions to tokens, hours and money of each stage.
 
-    kept    = documents x kept_share            draws  = kept x draws a document      ok = draws x ok_share
+    kept    = documents x kept_share            samples  = kept x samples a document      ok = samples x ok_share
     calls   = ok x calls_per_ok_draw            scored = ok x scored_per_ok_draw
-    LM tokens of sample = kept x scan_tokens + draws x draw_tokens,   of score = scored x score_tokens
+    LM tokens of sample = kept x scan_tokens + samples x draw_tokens,   of score = scored x score_tokens
 
 Each further depth of chained calls draws m calls of every tool after the smaller of CHAIN_STARTS and the calls that
 were scored for a document. On a card a token of scan and scoring takes its FLOPs / (rate x mfu); a drawn token the
-longer of that and of reading all weights once for decode_rows draws and a document's keys and values once for its
-draws. The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the
+longer of that and of reading all weights once for decode_rows samples and a document's keys and values once for its
+samples. The wall time is ingest, in one process, and then the longest of what the rest passes through: the cards, the
 cores, each tool. Queues, stragglers, the platform's own work and storage come to little (docs/tried.md).
 """
 
@@ -22,7 +22,7 @@ from flows.build_dataset.parameters import BuildParameters
 from flows.build_dataset.resolve import sampling
 from flows.cost.assumptions import CARDS, Assumption, Assumptions, examples_a_document, parse
 from flows.cost.parameters import CostOptions
-from flows.cost.sample import Sample, read_sample
+from flows.cost.sample import SampleBuild, read_sample
 from flows.cost.shapes import config_of, shape_of
 from flows.forms.chosen_tools import chosen_tools
 from tasks.shards.stage import at_depth
@@ -74,10 +74,10 @@ def cost_of_build(p: BuildParameters, documents: float, costs: CostOptions) -> C
         raise UsageError("--gpu needs the price of an hour of one card, e.g. --gpu-price 2.5 (0: it costs nothing)")
     if not costs.gpu and (costs.gpu_price is not None or costs.gpu_count != 1):
         raise UsageError("--gpu-count and --gpu-price need a card: name it with --gpu, e.g. --gpu h100")
-    return _Run(p, documents, costs, _sample(p, costs.from_)).plan()
+    return _Run(p, documents, costs, _sample_build(p, costs.from_)).plan()
 
 
-def _sample(p: BuildParameters, given: str | None) -> Sample | None:
+def _sample_build(p: BuildParameters, given: str | None) -> SampleBuild | None:
     """Return the sample build: of the folder that was named, else of the parameters' own if one was completed there."""
     data = given or p.data
     try:
@@ -96,13 +96,13 @@ class _Tool:
         self.key, self.config, self.tau_f, self._run = key, config, tau_f, run
         self._measured: dict[str, float] = {}
         if run.sample is not None:
-            same_draws = run.sample.sampled_alike(key, run.p.model, config.draw_form, run.p.decoys_of_a_call)
-            self._measured = run.sample.rates(key, tau_f, run.single("draw_tokens"), same_draws)
-        km = config.top_k * config.draws
-        if (share := self._measured.pop("draws_of_km", None)) is not None:
-            self._measured["draws"] = share * km  # in proportion, if the sample build had other k and m
+            same_samples = run.sample.sampled_alike(key, run.p.model, config.draw_form, run.p.decoys_of_a_call)
+            self._measured = run.sample.rates(key, tau_f, run.single("draw_tokens"), same_samples)
+        km = config.top_k * config.samples
+        if (share := self._measured.pop("samples_of_km", None)) is not None:
+            self._measured["samples"] = share * km  # in proportion, if the sample build had other k and m
         why = "a document kept: k x m, as if k positions exceeded tau_s"
-        self.draws = self._own("draws", km, "draws", why, "config")
+        self.samples = self._own("samples", km, "samples", why, "config")
         copies = run.single("text_copies")
         why = f"a document kept: text_tokens x {copies:g} copies read x padding"
         self.scan_tokens = self._own("scan_tokens", run.text_tokens * copies * run.single("padding"), "tokens", why)
@@ -124,7 +124,7 @@ class _Tool:
         """Return the tokens of a scored call; those of a document share its plain loss."""
         run = self._run
         with_a_call = run.single("call_tokens") + run.text_tokens / 2
-        calls = max(1.0, self.draws * self.rate("ok_share") * self.rate("scored_per_ok_draw"))
+        calls = max(1.0, self.samples * self.rate("ok_share") * self.rate("scored_per_ok_draw"))
         value = (2 + run.p.decoys_of_a_call) * with_a_call + run.text_tokens / calls
         why = "a scored call: e(c, r), e(c, eps) and decoys before half a text, and a share of the plain pass"
         return self._own("score_tokens", value * run.single("padding"), "tokens", why)
@@ -135,7 +135,7 @@ class _Tool:
 
 
 class _Run:
-    def __init__(self, p: BuildParameters, documents: float, costs: CostOptions, sample: Sample | None) -> None:
+    def __init__(self, p: BuildParameters, documents: float, costs: CostOptions, sample: SampleBuild | None) -> None:
         self.p, self.documents, self.costs, self.sample = p, documents, costs, sample
         self.source = f"sample build: {sample.source}" if sample is not None else ""
         given = parse(costs.assume)
@@ -210,8 +210,8 @@ class _Run:
             if self.p.stop_when_full and examples:
                 annotated = min(documents, math.ceil(self.p.max_examples / examples))
             yield self._stage("prefilter", tool, annotated)
-            yield from self._calls(tool, annotated * tool.rate("kept_share"), tool.draws, tool.scan_tokens)
-            scored = tool.draws * tool.rate("ok_share") * tool.rate("scored_per_ok_draw")
+            yield from self._calls(tool, annotated * tool.rate("kept_share"), tool.samples, tool.scan_tokens)
+            scored = tool.samples * tool.rate("ok_share") * tool.rate("scored_per_ok_draw")
             scored_a_document += tool.rate("kept_share") * scored
         for depth in range(2, self.p.chain_depth + 1):
             for tool in self.tools:
@@ -219,17 +219,17 @@ class _Run:
                 starts = documents * dated * min(CHAIN_STARTS, scored_a_document)
                 # the text, half of it again and a call
                 read = (1.5 * self.text_tokens + single("call_tokens")) * single("padding")
-                yield from self._calls(tool, starts, tool.config.draws, read, depth)
+                yield from self._calls(tool, starts, tool.config.samples, read, depth)
         yield StageCost("assemble", "", documents, cpu_hours=documents * single("assemble_ms") / 1000 / _HOUR)
 
     def _calls(
-        self, tool: _Tool, texts: float, draws_a_text: float, scan: float, depth: int = 1
+        self, tool: _Tool, texts: float, samples_a_text: float, scan: float, depth: int = 1
     ) -> Iterator[StageCost]:
-        draws = texts * draws_a_text
-        ok = draws * tool.rate("ok_share")
+        samples = texts * samples_a_text
+        ok = samples * tool.rate("ok_share")
         calls, scored = ok * tool.rate("calls_per_ok_draw"), ok * tool.rate("scored_per_ok_draw")
-        decoded = draws * self.single("draw_tokens")
-        yield self._stage("sample", tool, texts, texts * scan, decoded, draws_a_text, depth=depth)
+        decoded = samples * self.single("draw_tokens")
+        yield self._stage("sample", tool, texts, texts * scan, decoded, samples_a_text, depth=depth)
         yield self._stage("execute", tool, calls, tool_calls=calls, depth=depth)
         yield self._stage("score", tool, scored, scored * tool.score_tokens(), depth=depth)
 
@@ -240,14 +240,14 @@ class _Run:
         units: float,
         prefill: float = 0.0,
         decode: float = 0.0,
-        draws_a_text: float = 1.0,
+        samples_a_text: float = 1.0,
         tool_calls: float = 0.0,
         depth: int = 1,
     ) -> StageCost:
         gpu_s, cpu_s = 0.0, units * tool.rate(f"{stage}_ms") / 1000
         if prefill and self.gpu:
             gpu_s = prefill * self.flops(stage) / (1e12 * self.tflops * self.single("mfu"))
-            gpu_s += decode * self._drawn_token_s(draws_a_text) if decode else 0.0
+            gpu_s += decode * self._drawn_token_s(samples_a_text) if decode else 0.0
         elif prefill:
             cpu_s += (prefill + decode) * tool.model_us(stage) / 1e6
         tool_s = tool_calls * tool.rate("call_seconds") if tool_calls else 0.0
@@ -262,11 +262,11 @@ class _Run:
         preceding = self.single("prompt_tokens") + copies * self.text_tokens / 2
         return self.shape.flops_per_token(preceding, 1 / copies)
 
-    def _drawn_token_s(self, draws_a_text: float) -> float:
+    def _drawn_token_s(self, samples_a_text: float) -> float:
         single, shape = self.single, self.shape
         scanned = single("text_copies") * self.text_tokens + single("prompt_tokens")
         compute = shape.flops_per_token(scanned) / (1e12 * self.tflops * single("mfu"))
-        sharing = min(max(draws_a_text, 1.0), single("decode_rows"))
+        sharing = min(max(samples_a_text, 1.0), single("decode_rows"))
         read = shape.weight_bytes() / single("decode_rows") + shape.kv_bytes_per_token() * scanned / sharing
         return max(compute, read / (1e9 * self.bandwidth * single("bandwidth_share")))
 

@@ -24,7 +24,7 @@ class _Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleBuild:
     source: str  # for people: which folder and run
     model: str  # as the build named it
     totals: Mapping[tuple[str, str], _Totals]  # by stage and tool
@@ -35,9 +35,9 @@ class Sample:
         return self.totals.get((stage, tool), _Totals())
 
     def scan_tokens(self, tool: str, draw_tokens: float) -> float:
-        """Return the LM tokens of a document's scan: all but those of its draws, and at least half; 0 if unknown."""
+        """Return the LM tokens of a document's scan: all but those of its samples, and at least half; 0 if unknown."""
         sums = self._of("sample", tool).sums
-        tokens = max(sums[LM_TOKENS] - sums["draws in"] * draw_tokens, sums[LM_TOKENS] / 2)
+        tokens = max(sums[LM_TOKENS] - sums["samples in"] * draw_tokens, sums[LM_TOKENS] / 2)
         return tokens / sums["documents in"] if sums["documents in"] else 0.0
 
     def text_tokens(self, draw_tokens: float) -> float:
@@ -51,8 +51,8 @@ class Sample:
         drawn, scored = self._of("sample", tool).config, self._of("score", tool).config
         return (self.model, drawn.get("draw_form", "free"), scored.get("decoys", 0)) == (model, draw_form, decoys)
 
-    def rates(self, tool: str, tau_f: float, draw_tokens: float, same_draws: bool) -> dict[str, float]:
-        """Return a tool's rates by assumptions, as far as known; none of draws and tokens without `same_draws`."""
+    def rates(self, tool: str, tau_f: float, draw_tokens: float, same_samples: bool) -> dict[str, float]:
+        """Return a tool's rates by assumptions, as far as known; none of samples and tokens without `same_samples`."""
         if ("sample", tool) not in self.totals:
             return {}
         found: dict[str, tuple[float, float]] = {}  # name -> dividend, divisor; none where the latter is 0
@@ -60,16 +60,16 @@ class Sample:
         for stage, unit in _UNITS.items():
             found[f"{stage}_ms"] = 1000 * sums[stage][CPU_SECONDS], sums[stage][unit]
         filtered, drawn, executed, scored = sums.values()
-        ok = drawn["draws kept"]
+        ok = drawn["samples kept"]
         found["kept_share"] = filtered["documents kept"], filtered["documents in"]
         found["call_seconds"] = executed["tool_seconds"], executed["calls"]
         found["calls_per_ok_draw"] = executed["calls"], ok
         found["scored_per_ok_draw"] = scored["calls kept"], ok
-        if same_draws and drawn["documents in"] and drawn["draws in"]:
+        if same_samples and drawn["documents in"] and drawn["samples in"]:
             config = self._of("sample", tool).config
             found["scan_tokens"] = self.scan_tokens(tool, draw_tokens), 1
-            found["ok_share"] = ok, drawn["draws in"]
-            found["draws_of_km"] = drawn["draws in"], drawn["documents in"] * config["top_k"] * config["draws"]
+            found["ok_share"] = ok, drawn["samples in"]
+            found["samples_of_km"] = drawn["samples in"], drawn["documents in"] * config["top_k"] * config["samples"]
             found["score_tokens"] = scored[LM_TOKENS], scored["calls kept"]
             for stage in ("sample", "score"):
                 found[f"{stage}_model_us"] = 1e6 * sums[stage][MODEL_CPU_SECONDS], sums[stage][LM_TOKENS]
@@ -80,7 +80,7 @@ class Sample:
         return {name: dividend / divisor for name, (dividend, divisor) in found.items() if divisor}
 
 
-def read_sample(data: str) -> Sample | None:
+def read_sample(data: str) -> SampleBuild | None:
     """Return the last completed build of a data folder or URL; None if nothing was built there."""
     store = Store(data)
     runs = [run for run in store.runs() if any(key.stage == "sample" for key in run.commits)]
@@ -105,4 +105,6 @@ def read_sample(data: str) -> Sample | None:
     for card in store.datasets([run.dataset] if run.dataset else []):
         examples |= {(tool, tau_f): count for tool, tau_f, count in card.yields}
         examples |= {(tool, card.thresholds[tool]): n for tool, n in card.counts.items() if tool in card.thresholds}
-    return Sample(f"{documents:,} documents in {store.root}, run {run.run_id}", run.model, totals, documents, examples)
+    return SampleBuild(
+        f"{documents:,} documents in {store.root}, run {run.run_id}", run.model, totals, documents, examples
+    )

@@ -30,8 +30,8 @@ _MIN_SIMILARITY = 0.75  # share of the requested characters that an id must cont
 @dataclass(frozen=True, slots=True)
 class DocumentTrace:
     explanation: Explanation
-    positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", p_form where it was given, draws, parsed
-    calls: tuple[dict[str, Any], ...]  # scored calls with `fate`: kept, or why it was dropped
+    positions: tuple[dict[str, Any], ...]  # tool, rank, position, p of " [", p_form where it was given, samples, parsed
+    calls: tuple[dict[str, Any], ...]  # scored calls with `outcome`: kept, or why it was dropped
     not_annotated: tuple[str, ...]  # tools that had enough examples before the document's shard (`--stop-when-full`)
     thresholds: dict[str, float]  # tool -> tau_f in nats, of the current C*
     checkpoints: tuple[dict[str, Any], ...]  # folder, arm, dataset, used (trained on, held out)
@@ -48,7 +48,7 @@ def trace_document(store: Store, snapshot: Path, doc_id: str) -> DocumentTrace:
         remedy = f"list them: {sql_command(snapshot, 'SELECT doc_id FROM documents')}"
         raise UsageError(f"{problem} an id beginning with {doc_id!r}{nearest}; {remedy}")
     explanation = explain(snapshot, doc_id if doc_id in ids else ids[0])
-    thresholds, calls = _fates(store, explanation)
+    thresholds, calls = _outcomes(store, explanation)
     full, used = tuple((explanation.assembled or {}).get(NOT_ANNOTATED, ())), _checkpoints(store, explanation)
     evaluations = _evaluations(snapshot, used)
     return DocumentTrace(explanation, _positions(explanation), calls, full, thresholds, used, evaluations)
@@ -65,8 +65,8 @@ def _positions(explanation: Explanation) -> tuple[dict[str, Any], ...]:
         fresh = {"tool": row["tool"], "rank": row["rank"], "position": row["position"], "p": math.exp(row["log_p"])}
         if row.get("log_p_form") is not None:
             fresh["p_form"] = math.exp(row["log_p_form"])
-        totals = out.setdefault((row["tool"], row["position"]), {**fresh, "draws": 0, "parsed": 0})
-        totals["draws"] += row["count"]
+        totals = out.setdefault((row["tool"], row["position"]), {**fresh, "samples": 0, "parsed": 0})
+        totals["samples"] += row["count"]
         totals["parsed"] += row["count"] if row["outcome"] == "ok" else 0
     return tuple(sorted(out.values(), key=lambda row: (row["tool"], row["rank"])))
 
@@ -80,7 +80,7 @@ def _scored_call(row: Mapping[str, Any]) -> ScoredCall:
     return ScoredCall(**fields, preceding_calls=tuple(AnsweredCall(**one) for one in row.get("preceding_calls") or ()))
 
 
-def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
+def _outcomes(store: Store, explanation: Explanation) -> tuple[dict[str, float], tuple[dict[str, Any], ...]]:
     config: dict[str, Any] = explanation.assembled or {}
     calls = list(map(_scored_call, explanation.scored))
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}
@@ -88,10 +88,10 @@ def _fates(store: Store, explanation: Explanation) -> tuple[dict[str, float], tu
     marked_out = mark_filter(store, noted["keep"], noted["until"]).reasons(calls) if noted is not None else ()
     call_filter = CallFilter.of_build({call.tool for call in calls}, config)
     in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
-    fates = reasons_of(calls, call_filter, ranks, marked_out)
+    outcomes = reasons_of(calls, call_filter, ranks, marked_out)
     kept = [explanation.assembled is None or (call.tool, call.position) in in_examples for call in calls]
-    named = (fate or (KEPT if is_kept else OVER_LIMIT) for fate, is_kept in zip(fates, kept, strict=True))
-    rows = tuple({**row, "fate": fate} for row, fate in zip(explanation.scored, named, strict=True))
+    named = (outcome or (KEPT if is_kept else OVER_LIMIT) for outcome, is_kept in zip(outcomes, kept, strict=True))
+    rows = tuple({**row, "outcome": outcome} for row, outcome in zip(explanation.scored, named, strict=True))
     tools = sorted({row["tool"] for row in explanation.prefiltered})
     return {tool: tau_f_for(tool, config.get("tau_f")) for tool in tools}, rows
 

@@ -19,7 +19,7 @@ from tasks.shards.run_shard import ShardResult
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, CommitKey, Run
 from warehouse.errors import LockHeldError, StoreError, WarehouseError
-from warehouse.queries.rows import in_little_memory
+from warehouse.queries.rows import low_memory
 from warehouse.snapshot.publish import SNAPSHOT, publish, run_snapshot
 from warehouse.store import Store
 
@@ -151,7 +151,7 @@ class Ledger:
         """Write the run's manifest, and yield a snapshot that holds only this run; queries take little memory."""
         with self._turn:
             self.record("running")
-        with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot, in_little_memory():
+        with run_snapshot(self.store, self.catalog, self.run.run_id) as snapshot, low_memory():
             yield snapshot
 
     def publish(self, state: str) -> None:

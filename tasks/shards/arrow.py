@@ -109,7 +109,7 @@ def prefilter_results(table: pa.Table) -> list[PrefilterResult]:
 
 def drawn_of(table: pa.Table) -> list[DrawnCall]:
     names: tuple[str, ...] = DrawnCall.__slots__
-    if "preceding_calls" not in table.column_names:  # draws of single calls
+    if "preceding_calls" not in table.column_names:  # samples of single calls
         names = names[: names.index("preceding_calls")]
     return [DrawnCall(*row) for row in _rows(table, names)]
 

@@ -1,9 +1,9 @@
 """The list of stages, from which plans, tasks, progress and figures are derived.
 
     ingest      corpus             -> documents, cut into shards
-    prefilter   documents          -> verdicts             per tool and shard
-    sample      + verdicts         -> draws                per tool and shard   (asks the model)
-    execute     + draws            -> responses            per tool and shard   (asks the tool)
+    prefilter   documents          -> prefilter results    per tool and shard
+    sample      + prefilter results -> samples             per tool and shard   (asks the model)
+    execute     + samples            -> responses            per tool and shard   (asks the tool)
     score       + responses        -> losses               per tool and shard   (asks the model)
     sample_2 ... score_2, sample_3 ...                     the same for chains of calls
     assemble    + losses           -> examples of C*       per shard, all tools

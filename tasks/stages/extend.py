@@ -12,7 +12,7 @@ from tasks.shards.model_thread import QueuedLM
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import LM_TOKENS, Inputs, Stage, at_depth
 from tasks.specs.build_spec import BuildSpec, model_of
-from tasks.stages.sample import count_draws, prompt_digests
+from tasks.stages.sample import count_samples, prompt_digests
 from tasks.stages.score import names_digest
 from toolformer_core.annotate.chains import extend, starts_of
 from toolformer_core.annotate.prefilter import UNDATED
@@ -34,7 +34,7 @@ def _run(depth: int, inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOut
             drawn = extend(lm, spec.chain_prompts[tool], tool, spec.tool_names, texts, starts, spec.sample[tool])
         tokens = lm.tokens
     table = arrow.stage_table(at_depth("sample", depth), drawn)
-    return StageOutput((count_draws(drawn),), table, {LM_TOKENS: tokens, STARTS: len(starts)})
+    return StageOutput((count_samples(drawn),), table, {LM_TOKENS: tokens, STARTS: len(starts)})
 
 
 def _digests(inputs: Inputs[BuildSpec]) -> Mapping[str, str]:
@@ -48,7 +48,7 @@ def extend_stage(depth: int) -> Stage[BuildSpec]:
     return Stage(
         name=at_depth("sample", depth),
         version="3",
-        unit="draws",
+        unit="samples",
         per="tool",
         needs="model",
         reads=("ingest", "prefilter", scores),

@@ -32,15 +32,15 @@ def _run(inputs: Inputs[BuildSpec], writer: ShardWriter) -> StageOutput:
             sampled = sample(lm, spec.prompts[tool], spec.tool_names[tool], pairs, spec.sample[tool])
         tokens = lm.tokens
     calls = [call for s in sampled for call in s.calls]
-    counts = count_rows("documents", (s.outcome for s in sampled), "sampled"), count_draws(calls)
+    counts = count_rows("documents", (s.outcome for s in sampled), "sampled"), count_samples(calls)
     counters = {LM_TOKENS: tokens}
     if spec.remote is not None:
         counters |= {POSITIONS: sum(s.positions for s in sampled), UNSEEN_POSITIONS: sum(s.unseen for s in sampled)}
     return StageOutput(counts, arrow.stage_table("sample", calls), counters)
 
 
-def count_draws(calls: Iterable[DrawnCall]) -> RowCounts:
-    return count_rows("draws", (call.outcome for call in calls for _ in range(call.count)), "ok")
+def count_samples(calls: Iterable[DrawnCall]) -> RowCounts:
+    return count_rows("samples", (call.outcome for call in calls for _ in range(call.count)), "ok")
 
 
 @lru_cache(maxsize=1)  # every shard of a build asks for the same

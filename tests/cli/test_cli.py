@@ -109,14 +109,14 @@ def test_explain_says_why_every_call_was_kept_or_not(run: Run, built: Built) -> 
     for row in rows_of(result.snapshot, "SELECT doc_id FROM documents"):
         found = json.loads(run("explain", row["doc_id"][:12], "--data", data, "--json").out)
         held = {(c["tool"], c["position"]) for example in found["examples"] for c in example["calls"]}
-        assert {(c["tool"], c["position"]) for c in found["calls"] if c["fate"] == "kept"} == held
+        assert {(c["tool"], c["position"]) for c in found["calls"] if c["outcome"] == "kept"} == held
         for call in found["calls"]:
-            seen[call["fate"]] = seen.get(call["fate"], 0) + 1
+            seen[call["outcome"]] = seen.get(call["outcome"], 0) + 1
             below = call["gain"] < found["thresholds"][call["tool"]]
-            assert below == (call["fate"] == "below_threshold")
+            assert below == (call["outcome"] == "below_threshold")
         for place in found["positions"]:
             assert 0 < place["p"] <= 1
-            assert place["draws"] == 2  # as the build asked for
+            assert place["samples"] == 2  # as the build asked for
         assert [d["name"] for d in found["datasets"]].count("cstar") >= bool(held)
     # as many of each as the stage itself counted
     sql = "SELECT reason, rows FROM drops WHERE stage = 'assemble' AND unit = 'calls' AND rows > 0"
@@ -144,7 +144,7 @@ def test_datasets(run: Run, built: Built) -> None:
 
 def test_plan(run: Run, built: Built, few_documents: Path) -> None:
     _, data, _ = built
-    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--draws", "2"]
+    options = ["--corpus", few_documents, "--tools", "calculator,calendar", "--top-k", "3", "--samples", "2"]
     asked = ["plan", "--data", data, "--shard-documents", "6", *options]
     # the calculator's threshold is the paper's 0.5, which the build did not name; the calendar's was given as 0.2
     shown = run(*asked, "--tau-f", "calendar=0.2,calculator=0.5")

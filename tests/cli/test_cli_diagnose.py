@@ -16,7 +16,7 @@ from toolformer_core.diagnose.figures import Gains
 from toolformer_core.diagnose.observe import Observed, observe
 from toolformer_core.diagnose.verdict import STEPS, Check
 
-FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--draws", "2"]
+FEW = ["--tools", "calculator", "--documents", "8", "--top-k", "3", "--samples", "2"]
 
 
 @pytest.fixture(scope="module")

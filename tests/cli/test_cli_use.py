@@ -67,7 +67,7 @@ def test_without_tools_there_are_no_calls() -> None:
     assert plain == json.loads(run("generate", SUM, "--k", "0", *FEW, "--json").stdout)
 
 
-def test_draws_by_seed() -> None:
+def test_samples_by_seed() -> None:
     def draw(seed: int) -> str:
         return run("generate", "The", "--no-tools", *FEW, "--temperature", "1.5", "--seed", str(seed)).stdout
 

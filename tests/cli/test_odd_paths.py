@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 NASTY = "-a%20b %3F#[x]*'\"; $HOME&{y}:@=~ e\u0301\U0001f642 "
-BUILD = "--tools calculator,calendar --shard-documents 6 --top-k 3 --draws 2 --tau-f calendar=0.2".split()
+BUILD = "--tools calculator,calendar --shard-documents 6 --top-k 3 --samples 2 --tau-f calendar=0.2".split()
 TRAIN = "finetune --profile cpu --steps 2 --batch 2 --sequence-length 256".split()
 
 

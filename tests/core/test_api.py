@@ -41,7 +41,7 @@ def scripted(places: dict[int, dict[str, list[str]]], told: dict[str, float]) ->
     keys = {key for drawn in places.values() for key in drawn}
     return ScriptedLM(
         scans={(key, TEXT): {at: -1.0 for at, drawn in places.items() if key in drawn} for key in keys},
-        draws={(key, TEXT, at): drawn[key] for at, drawn in places.items() for key in drawn},
+        samples={(key, TEXT, at): drawn[key] for at, drawn in places.items() for key in drawn},
         log_probs=losses(told),
     )
 
@@ -64,7 +64,7 @@ def test_gains_and_reasons_worked_by_hand() -> None:
         },
     )
     tool = Fake({"a": "A", "b": "B"})
-    [found] = tf.annotate_texts([TEXT], lm, ["calculator", tool], prompts=PROMPTS, top_k=5, draws=3)
+    [found] = tf.annotate_texts([TEXT], lm, ["calculator", tool], prompts=PROMPTS, top_k=5, samples=3)
     assert tool.asked == [("a", ""), ("b", "")]  # each input once, and nothing that is no call
     assert found.text == TEXT
     assert found.annotated == "18 + 12 x 3 [Calculator(18 + 12 * 3) -> 54] = 54 as said before"
@@ -102,7 +102,7 @@ def test_thresholds_for_all_tools_and_by_key() -> None:
     tools = ["calculator", Fake({"a": "A", "b": "B"})]
 
     def reasons(tau_f: Any) -> list[str]:
-        [found] = tf.annotate_texts([TEXT], lm, tools, prompts=PROMPTS, draws=1, tau_f=tau_f)
+        [found] = tf.annotate_texts([TEXT], lm, tools, prompts=PROMPTS, samples=1, tau_f=tau_f)
         assert [(c.tool, c.position) for c in found.calls] == [("fake", EQUALS), ("calculator", EQUALS), ("fake", SAID)]
         return [call.reason for call in found.calls]
 
@@ -117,15 +117,15 @@ def test_thresholds_for_all_tools_and_by_key() -> None:
 def test_repeats_within_five_tokens_and_the_paper_s_rule() -> None:
     lm = scripted({EQUALS: {"fake": ["Fake(a)]"]}, SAID: {"fake": ["Fake(a)]"]}}, {" [Fake(a) -> A]": 0.0})
     # " said" is the fourth of the five tokens by which the first call is judged, and both gain 1 - 0/3
-    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A"})], prompts=PROMPTS, draws=1)
+    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A"})], prompts=PROMPTS, samples=1)
     assert [call.reason for call in found.calls] == ["", "repeated_nearby"]
-    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A"})], prompts=PROMPTS, draws=1, keep_repeats=True)
+    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A"})], prompts=PROMPTS, samples=1, keep_repeats=True)
     assert found.annotated == "18 + 12 x 3 [Fake(a) -> A] = 54 as [Fake(a) -> A] said before"
 
 
 def test_a_gain_that_is_no_number_is_dropped_and_stands_last() -> None:
     lm = scripted({EQUALS: {"fake": ["Fake(a)]", "Fake(b)]"]}}, {" [Fake(a) -> A]": math.nan, " [Fake(b) -> B]": -2.0})
-    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A", "b": "B"})], prompts=PROMPTS, draws=2)
+    [found] = tf.annotate_texts([TEXT], lm, [Fake({"a": "A", "b": "B"})], prompts=PROMPTS, samples=2)
     assert [(call.input, call.reason) for call in found.calls] == [("b", "below_threshold"), ("a", "below_threshold")]
 
 
@@ -133,33 +133,33 @@ def test_a_text_without_calls_says_why() -> None:
     plain, unlikely, talk = "no number at all", "1 + 1 = 2", "2 + 2 = 4"
     lm = ScriptedLM(
         scans={("calculator", unlikely): {}, ("calculator", talk): {1: -1.0}},
-        draws={("calculator", talk, 1): ["what?]"]},
+        samples={("calculator", talk, 1): ["what?]"]},
     )
-    found = tf.annotate_texts([plain, unlikely, talk], lm, "calculator", draws=1)
+    found = tf.annotate_texts([plain, unlikely, talk], lm, "calculator", samples=1)
     assert [(one.annotated, one.calls, one.kept, one.unanswered) for one in found] == [
         (text, (), (), ()) for text in (plain, unlikely, talk)
     ]
     outcomes = [one.tools["calculator"] for one in found]
     assert [one.outcome for one in outcomes] == ["filtered_out", "no_position", "no_call"]
     assert [one.prefilter for one in outcomes] == ["few_numbers", "equation", "equation"]
-    assert [one.draws for one in outcomes] == [{}, {}, {"unparsable": 1}]
+    assert [one.samples for one in outcomes] == [{}, {}, {"unparsable": 1}]
 
 
 def test_without_the_prefilter_every_text_is_tried_whole_with_its_date() -> None:
     text = "Today is a day. Das ist gut."
     lm = ScriptedLM(
         scans={(key, text): {5: -1.0} for key in ("calendar", "mt")},
-        draws={("calendar", text, 5): ["Calendar()]"], ("mt", text, 5): ["MT(Das ist gut)]"]},
+        samples={("calendar", text, 5): ["Calendar()]"], ("mt", text, 5): ["MT(Das ist gut)]"]},
         log_probs=losses({}),
     )
     tool = FakeTool({"Das ist gut": "That is good"})
     tool.key, tool.name = "mt", "MT"
     urls = ["https://a.example/2023/01/30/x"]
-    [found] = tf.annotate_texts([text], lm, ["calendar", tool], urls=urls, draws=1, prefilter=False)
+    [found] = tf.annotate_texts([text], lm, ["calendar", tool], urls=urls, samples=1, prefilter=False)
     assert {one.prefilter for one in found.tools.values()} == {"not_filtered"}
     assert [call.response for call in found.calls] == ["Today is Monday, January 30, 2023.", "That is good"]
     # no URL, no date: the tool says so
-    [found] = tf.annotate_texts([text], lm, ["calendar"], draws=1, prefilter=False)
+    [found] = tf.annotate_texts([text], lm, ["calendar"], samples=1, prefilter=False)
     assert [call.failure for call in found.unanswered] == ["no_date"]
     [found] = tf.annotate_texts([text], lm, ["calendar"], urls=[None])
     assert found.tools["calendar"].prefilter == "no_url_date"
@@ -182,14 +182,14 @@ def test_a_text_given_twice_is_asked_once_and_answered_twice() -> None:
     tool = Fake({"a": "A"})
     told: list[tuple[str, int, int]] = []
     first, second = tf.annotate_texts(
-        [TEXT, TEXT], lm, [tool], prompts=PROMPTS, draws=1, on_progress=lambda *args: told.append(args)
+        [TEXT, TEXT], lm, [tool], prompts=PROMPTS, samples=1, on_progress=lambda *args: told.append(args)
     )
     assert first == second
     assert tool.asked == [("a", "")]
     assert told == [("fake", 1, 1)]
     lm = scripted({EQUALS: {"fake": ["QA(x)]"]}}, {})
     with pytest.raises(ScriptError, match=r"'QA\(x\)\]' does not begin with 'Fake\('"):
-        tf.annotate_texts([TEXT], lm, [tool], prompts=PROMPTS, draws=1, draw_form="forced")
+        tf.annotate_texts([TEXT], lm, [tool], prompts=PROMPTS, samples=1, draw_form="forced")
 
 
 def test_a_tool_is_asked_several_calls_at_once_where_that_is_wanted() -> None:
@@ -200,7 +200,7 @@ def test_a_tool_is_asked_several_calls_at_once_where_that_is_wanted() -> None:
         return input.upper()
 
     lm = scripted({EQUALS: {"fake": ["Fake(a)]", "Fake(b)]"]}}, {})
-    [found] = tf.annotate_texts([TEXT], lm, [Fake(answer)], prompts=PROMPTS, draws=2, tool_workers=2)
+    [found] = tf.annotate_texts([TEXT], lm, [Fake(answer)], prompts=PROMPTS, samples=2, tool_workers=2)
     assert [(call.input, call.response) for call in found.calls] == [("a", "A"), ("b", "B")]
 
 

@@ -77,8 +77,8 @@ class Reader:
 
 model = tf.load_model("embedded")
 text = "Of the 587 books, 58 are lent out and only 529 stand on the shelves."
-[annotation] = tf.annotate_texts([text], model, ["calculator", "calendar"], top_k=3, draws=2)
-[unfiltered] = tf.annotate_texts([text], model, [Reader()], top_k=1, draws=1, prefilter=False)
+[annotation] = tf.annotate_texts([text], model, ["calculator", "calendar"], top_k=3, samples=2)
+[unfiltered] = tf.annotate_texts([text], model, [Reader()], top_k=1, samples=1, prefilter=False)
 settings = tf.GenerationSettings(max_new_tokens=4)
 written = tf.generate("Of the 764 books, 91 are lent out and", model, ["calculator"], settings)
 print(json.dumps({

@@ -39,7 +39,7 @@ class Fake(FakeTool):
         ({"urls": []}, UsageError, "1 texts, but 0 urls; give one for each text, None where there is none"),
         ({"urls": ["\ud800"]}, UsageError, "urls[0] is not UTF-8 text"),
         ({"model": "embedded"}, UsageError, "model is a name; load it once, and give what is loaded: load_model('emb"),
-        ({"draws": 0}, UsageError, "draws must be positive, got 0"),
+        ({"samples": 0}, UsageError, "samples must be positive, got 0"),
         ({"draw_form": "fixed"}, UsageError, "draw_form must be one of free, forced: 'fixed'"),
         ({"tool_timeout_s": 0}, UsageError, "timeout_s must be positive, got 0"),
         ({"tool_workers": 0}, UsageError, "tool_workers must be at least 1, got 0"),

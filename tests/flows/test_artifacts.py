@@ -61,8 +61,8 @@ def done(stage: str, number: int, *balances: RowCounts, skipped: bool = False) -
     return ShardResult(CommitKey(stage, "qa", f"s{number}", "f"), (), balances, 1.0, skipped)
 
 
-def draws(kept: int, dropped: int) -> RowCounts:
-    return RowCounts("draws", kept + dropped, kept, {"no_call": dropped})
+def samples(kept: int, dropped: int) -> RowCounts:
+    return RowCounts("samples", kept + dropped, kept, {"no_call": dropped})
 
 
 @pytest.fixture
@@ -73,11 +73,11 @@ def board() -> Any:
 def test_a_stage_tells_shards_rows_and_the_time_left(board: Any) -> None:
     board.update()
     assert board.client.shown() == {"build-dataset-01-sample": (0.0, "0 of 4 shards")}
-    board.note(done("sample", 1, RowCounts("documents", 60, 50, {"no_position": 10}), draws(30, 70)))
+    board.note(done("sample", 1, RowCounts("documents", 60, 50, {"no_position": 10}), samples(30, 70)))
     board.clock.now += 20.0
     board.update()
     # one shard in 20 s, three to go: 60 s
-    told = "1 of 4 shards; 60 documents, 50 kept; 100 draws, 30 kept; 60 s left"
+    told = "1 of 4 shards; 60 documents, 50 kept; 100 samples, 30 kept; 60 s left"
     assert board.client.shown() == {"build-dataset-01-sample": (25.0, told)}
     assert [a["flow_run_id"] for a in board.client.artifacts.values()] == [RUN]
 
@@ -85,10 +85,10 @@ def test_a_stage_tells_shards_rows_and_the_time_left(board: Any) -> None:
 def test_shards_cost_no_request_and_only_news_are_sent(board: Any) -> None:
     board.update()
     for number in range(4):
-        board.note(done("sample", number, draws(1, 0)))
+        board.note(done("sample", number, samples(1, 0)))
     assert board.client.sent == 1
     board.update()
-    assert board.client.shown()["build-dataset-01-sample"] == (100.0, "4 of 4 shards; 4 draws, 4 kept")
+    assert board.client.shown()["build-dataset-01-sample"] == (100.0, "4 of 4 shards; 4 samples, 4 kept")
     board.update()
     assert board.client.sent == 2
     board.totals["assemble"] = 1  # expected only now
@@ -101,12 +101,12 @@ def test_a_server_that_does_not_answer_is_told_of_once(board: Any, caplog: pytes
     board.client.broken = True
     with caplog.at_level(logging.INFO):
         board.update()
-        board.note(done("sample", 1, draws(1, 0)))
+        board.note(done("sample", 1, samples(1, 0)))
         board.update()
     assert [r.message for r in caplog.records] == [
         "sample: 0 of 4 shards",
         "Prefect shows no progress from here on, the work goes on: nobody is there",
-        "sample: 1 of 4 shards; 1 draws, 1 kept",  # no time has passed, so none is promised
+        "sample: 1 of 4 shards; 1 samples, 1 kept",  # no time has passed, so none is promised
     ]
 
 

@@ -72,7 +72,7 @@ def test_what_is_secret_in_a_models_url_stays_nowhere(
     data.mkdir()
     shutil.copyfile(empty_database, data / "mlflow.db")  # so that the build enters itself there
     url = server.url.replace("://", f"://user:{PASSWORD}@")
-    words = ["--corpus", corpus, "--data", data, "--tools", "calculator", "--top-k", 1, "--draws", 1]
+    words = ["--corpus", corpus, "--data", data, "--tools", "calculator", "--top-k", 1, "--samples", 1]
     words += ["--json"]
     said = run("build", *words, "--model", f"vllm+{url}?key={KEY}#{model}")
     variable = f"TOOLFORMER_MODEL_KEY_127_0_0_1_{server.at.rpartition(':')[2]}"
@@ -99,7 +99,7 @@ def test_a_refusal_repeats_no_secret(
     prefect_server: None, run: Run, server: FakeVllm, model: str, corpus: Path, tmp_path: Path
 ) -> None:
     server.wanted = ("", None)  # type: ignore[assignment]  # its refusal repeats the address with the key
-    words = ["--corpus", corpus, "--data", tmp_path / "data", "--tools", "calculator", "--top-k", 1, "--draws", 1]
+    words = ["--corpus", corpus, "--data", tmp_path / "data", "--tools", "calculator", "--top-k", 1, "--samples", 1]
     said = run("build", *words, "--model", f"vllm+{server.url}?key={KEY}#{model}")
     assert said.code == 2
     assert "401 who are you, /v1/completions?***?" in said.err

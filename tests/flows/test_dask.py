@@ -34,7 +34,7 @@ def test_same_cstar(prefect_server: None, few_documents: Path, tmp_path: Path, m
     monkeypatch.setattr(runners, "_collecting_less", lambda: ask_for_version.append(asks()) or usual())
     for runner in ("threads", "dask"):
         changes = {"tools": ["calendar"], "shard_documents": 8, "tau_f": {"calendar": -1.0}, "workers": 1}
-        results.append(run_build(small_build(few_documents, tmp_path / runner, top_k=2, draws=1, **changes), runner))
+        results.append(run_build(small_build(few_documents, tmp_path / runner, top_k=2, samples=1, **changes), runner))
     threads, dask = results
     assert threads.examples > 0
     assert ask_for_version == [True, False]  # see the test of an outage below

@@ -71,7 +71,7 @@ def test_a_build_on_a_small_disk_goes_on_when_there_is_room(small_disk: Path, fe
 
     resize(size)
     words = ["build", "--corpus", str(few_documents), "--data", str(small_disk / "data"), "--tools", "calculator"]
-    command = toolformer(*words, "--limit", "4", "--top-k", "1", "--draws", "1")
+    command = toolformer(*words, "--limit", "4", "--top-k", "1", "--samples", "1")
     ended = subprocess.run(command, env=variables(), capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     [error] = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]

@@ -45,7 +45,7 @@ def test_python_api_annotates_explains_and_generates(capsys: pytest.CaptureFixtu
     )
     assert "587 - 58 -> 529  kept" in printed
     assert "587 - 58 -> 529  below_threshold" in printed  # the same call elsewhere
-    assert "text 3: filtered_out, prefilter: few_numbers, draws: {}" in printed
+    assert "text 3: filtered_out, prefilter: few_numbers, samples: {}" in printed
     assert found["own"].annotated.count("[Difference(") == 1
     # the model that was taught calls, and each response is what the input comes to
     (call,) = found["written"].calls

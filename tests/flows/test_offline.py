@@ -62,7 +62,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_build_needs_no_network(few_documents: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    options = ["--tools", "calculator,wikisearch,mt", "--limit", "6", "--top-k", "1", "--draws", "1", "--json"]
+    options = ["--tools", "calculator,wikisearch,mt", "--limit", "6", "--top-k", "1", "--samples", "1", "--json"]
     done = run("build", "--corpus", str(few_documents), "--data", str(data), *options)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["done"] > 0

@@ -135,11 +135,11 @@ def test_checkpoints_and_evaluations_that_used_a_document(traced: Store) -> None
     used = {one["folder"]: one["used"] for one in found.checkpoints}
     assert used == {str(on_it): "trained on", str(beside): "held out for development"}
     assert [(one["evaluation"], one["arm"], one["k"]) for one in found.evaluations] == [("e1", "toolformer", 10)]
-    assert [call["fate"] for call in found.calls] == ["kept"]
+    assert [call["outcome"] for call in found.calls] == ["kept"]
 
     # the other document's call gains 0.4 of 0.5 nats: no version holds it, so nothing was trained on it
     other = path_of(traced, "d2")
-    assert [call["fate"] for call in other.calls] == ["below_threshold"]
+    assert [call["outcome"] for call in other.calls] == ["below_threshold"]
     assert (other.checkpoints, other.evaluations) == ((), ())
 
 

@@ -21,7 +21,7 @@ from warehouse.store import Store
 
 EXAMPLE = Path(__file__).parents[2] / "examples/clusters/slurm.py"
 # two of six texts get a call
-SMALL = {"tools": ["calendar"], "shard_documents": 1, "top_k": 2, "draws": 2, "tau_f": {}}
+SMALL = {"tools": ["calendar"], "shard_documents": 1, "top_k": 2, "samples": 2, "tau_f": {}}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
@@ -72,7 +72,7 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
 
     with dask_from_slurm(slurm) as address:
         words = ["build", "--corpus", str(documents), "--data", url, "--runner", address, "--tools", "calendar"]
-        words += ["--shard-documents", "1", "--top-k", "2", "--draws", "2"]
+        words += ["--shard-documents", "1", "--top-k", "2", "--samples", "2"]
         with started(tmp_path / "killed.txt", *words, **variables) as build:
             build.await_(lambda: any(store.names("commits/sample")))
             build.process.kill()

@@ -18,7 +18,7 @@ def test_a_build_outlasts_a_restart(
 ) -> None:
     data = tmp_path / "data"
     words = ["--corpus", str(few_documents), "--data", str(data), "--tools", "calculator,calendar"]
-    words += ["--shard-documents", "2", "--top-k", "3", "--draws", "2"]
+    words += ["--shard-documents", "2", "--top-k", "3", "--samples", "2"]
     environment = {"TOOLFORMER_CATALOG": database, "TOOLFORMER_REFRESH_S": "0.2"}
     with started(tmp_path / "output.txt", "build", *words, **environment) as build:
         build.await_(lambda: any(Store(data).names("commits/sample")))

@@ -29,7 +29,7 @@ from warehouse.files.lock import FileLock
 from warehouse.queries import rows_of
 from warehouse.store import Store
 
-SMALL = {"tools": ["calculator"], "top_k": 1, "draws": 1, "workers": 1}
+SMALL = {"tools": ["calculator"], "top_k": 1, "samples": 1, "workers": 1}
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def test_a_streamed_chat(client: openai.OpenAI) -> None:
         assert stream.get_final_completion().choices[0].message.content == content[: content.index(stop)]
 
 
-def test_draws_depend_on_the_seed_alone(client: openai.OpenAI, alone: Toolformer) -> None:
+def test_samples_depend_on_the_seed_alone(client: openai.OpenAI, alone: Toolformer) -> None:
     def draw(**more: object) -> list[str]:
         got = complete(client, "The", {"k": 0}, max_tokens=10, temperature=0.9, top_p=0.95, **more)
         return [c.text for c in got.choices]

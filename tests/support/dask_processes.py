@@ -90,7 +90,7 @@ class DaskProcesses:
             "--tools": "calculator,calendar",
             "--shard-documents": "4",
             "--top-k": "3",
-            "--draws": "2",
+            "--samples": "2",
             "--tau-f": "calculator=-1,calendar=-1",
             "--runner": self.address,
         }

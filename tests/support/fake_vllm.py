@@ -20,7 +20,7 @@ SERVED = "folder/served"
 
 
 class FakeVllm:
-    """Answers as vLLM does: token ids in, seeded draws, stop strings, prompt_logprobs up to a limit; and its models.
+    """Answers as vLLM does: token ids in, seeded samples, stop strings, prompt_logprobs up to a limit; and its models.
 
     Another model may take the place of `lm` at any time; `max_logprobs` is the option of `vllm serve`.
     """

@@ -36,7 +36,7 @@ def drawn(
     seed: int = 0,
     **more: str,
 ) -> dict[DrawRequest, Draw]:
-    """Some draws each at the first, a middle and the last position of every text, with seeds from the given one on."""
+    """Samples at the first, a middle and the last position of every text, with seeds from the given one on."""
     out = {}
     for scan in lm.scan(prompt, texts):
         asked = [

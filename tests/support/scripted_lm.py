@@ -39,8 +39,8 @@ class ScriptedLM:
 
     Args:
         scans: per (tool of the prompt, text), log p(" [") at character offsets, elsewhere -inf; after an insertion 0.
-        draws: per (tool of the prompt, text, offset), the texts that follow " [", for the n-th request of a `draw` the
-            n-th; after an insertion the text is what is written, and the offset its length.
+        samples: per (tool of the prompt, text, offset), the texts that follow " [", for the n-th request of a `draw`
+            the n-th; after an insertion the text is what is written, and the offset its length.
         log_probs: per (prefix, text, offset), the log-probabilities from there on; or a function of a `ScoreRequest`.
         batch_size: texts per scan.
         reverse: scan the last texts first, as a backend that sorts by length may.
@@ -51,14 +51,14 @@ class ScriptedLM:
     def __init__(
         self,
         scans: Mapping[tuple[str, str], Mapping[int, float]] | None = None,
-        draws: Mapping[tuple[str, str, int], Sequence[str]] | None = None,
+        samples: Mapping[tuple[str, str, int], Sequence[str]] | None = None,
         log_probs: LogProbs | None = None,
         *,
         batch_size: int = 8,
         reverse: bool = False,
     ) -> None:
         self._scans = dict(scans or {})
-        self._draws = dict(draws or {})
+        self._samples = dict(samples or {})
         self._log_probs: LogProbs = log_probs if log_probs is not None else {}
         self._batch_size = batch_size
         self._reverse = reverse
@@ -66,7 +66,7 @@ class ScriptedLM:
         for (tool, text), places in self._scans.items():
             for position in places:
                 _check_start(text, position, f"the scan script of {tool!r}")
-        for tool, text, position in self._draws:
+        for tool, text, position in self._samples:
             if position != len(text):
                 _check_start(text, position, f"the draw script of {tool!r}")
 
@@ -76,8 +76,8 @@ class ScriptedLM:
         given = self._log_probs
         scores = [given.__qualname__] if callable(given) else [[list(k), list(v)] for k, v in sorted(given.items())]
         scans = [[list(k), sorted(v.items())] for k, v in sorted(self._scans.items())]
-        draws = [[list(k), list(v)] for k, v in sorted(self._draws.items())]
-        return digest_of("scripted", json.dumps([self.name, scans, draws, scores]))
+        samples = [[list(k), list(v)] for k, v in sorted(self._samples.items())]
+        return digest_of("scripted", json.dumps([self.name, scans, samples, scores]))
 
     def scan(self, prompt: Prompt, texts: Sequence[str | Insertion]) -> Iterator[_ScriptedScan]:
         """Scan texts, `batch_size` at a time. A scan expires when the next one is requested."""
@@ -124,7 +124,7 @@ class ScriptedLM:
     ) -> list[Draw]:
         if scan is not self._current:
             raise ScriptError("this scan is no longer valid, because the next one has been requested; draw before that")
-        counts: dict[tuple[int, int], int] = {}  # draws so far at each (text, position)
+        counts: dict[tuple[int, int], int] = {}  # samples so far at each (text, position)
         out = []
         for request in requests:
             if request.text not in scan.text_by_index:
@@ -132,7 +132,7 @@ class ScriptedLM:
             given = scan.text_by_index[request.text]
             inserted = isinstance(given, Insertion)
             text = given.written if isinstance(given, Insertion) else given
-            scripted = self._draws.get((scan.tool, text, len(text) if inserted else request.position), ())
+            scripted = self._samples.get((scan.tool, text, len(text) if inserted else request.position), ())
             nth = counts.get((request.text, request.position), 0)
             counts[request.text, request.position] = nth + 1
             if nth >= len(scripted):

@@ -21,6 +21,7 @@ from tasks.launch.processes import find
 from tests.support.waiting import soon
 
 _NOT_THEIRS = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")  # what a user need not have set
+_OFTEN = {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "2"}  # Prefect looks at schedules once a minute
 
 
 def toolformer(*words: str) -> list[str]:
@@ -29,7 +30,7 @@ def toolformer(*words: str) -> list[str]:
 
 def variables() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name not in _NOT_THEIRS}
-    return {**own, "PREFECT_LOGGING_LEVEL": "WARNING", "PREFECT_SERVER_LOGGING_LEVEL": "WARNING"}
+    return {**own, **_OFTEN, "PREFECT_LOGGING_LEVEL": "WARNING", "PREFECT_SERVER_LOGGING_LEVEL": "WARNING"}
 
 
 @dataclass

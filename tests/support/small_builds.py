@@ -1,4 +1,4 @@
-"""What the tests of this folder ask `build_dataset` for: two tools, few draws, three shards."""
+"""What the tests of this folder ask `build_dataset` for: two tools, few samples, three shards."""
 
 import json
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
 
 
 # 16 documents in shards of two: ingest, and for each of the eight four stages of one tool and assemble
-ONE_TOOL = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "draws": 1, "tau_f": {"calendar": -1.0}}
+ONE_TOOL = {"tools": ["calendar"], "shard_documents": 2, "top_k": 1, "samples": 1, "tau_f": {"calendar": -1.0}}
 SHARDS_OF_ONE_TOOL = 1 + 8 * (4 + 1)
 
 
 def small_build(documents: Path, data_folder: Path, **changes: object) -> BuildParameters:
     tools = ["calculator", "calendar"]
-    asked = {"tools": tools, "shard_documents": 6, "top_k": 3, "draws": 2, "tau_f": {"calendar": 0.2}}
+    asked = {"tools": tools, "shard_documents": 6, "top_k": 3, "samples": 2, "tau_f": {"calendar": 0.2}}
     return BuildParameters.model_validate({"corpus": str(documents), "data": str(data_folder), **asked, **changes})
 
 

@@ -124,8 +124,8 @@ def test_calls_near_shared_words_go_where_documents_stay(tmp_path: Path, run: Ru
     assert stats(path).benchmarks == (BenchmarkInCorpus("own", 1, 1, 0, 2),)
     told = "own: 1 of 1 items stood in the corpus, 2 kept calls dropped"
     assert told in run("stats", "--data", tmp_path / "data").out
-    fates = {call["position"]: call["fate"] for call in trace_document(store, path, doc).calls}
-    assert fates == {0: "kept", 39: "kept", 30: "below_threshold", 1: "benchmark:own", 38: "benchmark:own"}
+    outcomes = {call["position"]: call["outcome"] for call in trace_document(store, path, doc).calls}
+    assert outcomes == {0: "kept", 39: "kept", 30: "below_threshold", 1: "benchmark:own", 38: "benchmark:own"}
 
 
 def test_no_part_beyond_the_limit_is_read(tmp_path: Path) -> None:

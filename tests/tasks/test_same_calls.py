@@ -113,8 +113,8 @@ def test_explain_and_stats_say_it(tmp_path: Path) -> None:
     store, inputs, _, _ = assembled(tmp_path, [DOCS[:3], DOCS[3:]], 2)
     path = snapshot_of(store)
     for doc in DOCS:
-        fates = {call["position"]: call["fate"] for call in trace_document(store, path, doc).calls}
-        assert fates[4] == ("kept" if "1 + 1 -> 2" in inputs.get(doc, []) else "same_call")
+        outcomes = {call["position"]: call["outcome"] for call in trace_document(store, path, doc).calls}
+        assert outcomes[4] == ("kept" if "1 + 1 -> 2" in inputs.get(doc, []) else "same_call")
     # distinct inputs: 1 + 1 and 3 + 3; distinct responses: 2, 2.0 and 6
     found = stats(path)
     calls = sum(map(len, inputs.values()))

@@ -68,14 +68,14 @@ CHANGES: dict[str, tuple[Change, list[str]]] = {
     "max_chars": (lambda s: replace(s, ingest=config.IngestConfig(max_chars=999)), ["ingest"]),
     "seed of the prefilter": (lambda s: replace(s, prefilter=config.PrefilterConfig(seed=1)), ["prefilter"]),
     "prompt": (lambda s: replace(s, prompts={"calculator": Prompt("calculator", "Other.", "\n")}), ["sample"]),
-    "draws": (lambda s: replace(s, sample={"calculator": config.SampleConfig(draws=3)}), ["sample"]),
+    "samples": (lambda s: replace(s, sample={"calculator": config.SampleConfig(samples=3)}), ["sample"]),
     "model": (lambda s: replace(s, model_digest="m2"), ["sample", "score"]),
     "tool": (lambda s: replace(s, tool_digests={"calculator": "2/v2"}), ["execute"]),
     "timeout_s": (lambda s: replace(s, execute=config.ExecuteConfig(timeout_s=5)), ["execute"]),
     "decay": (lambda s: replace(s, score=config.ScoreConfig(decay=0.5)), ["score"]),
     "tau_f": (lambda s: replace(s, assemble=config.AssembleConfig(tau_f={"calculator": 0.1})), ["assemble"]),
-    # ... and here the draws and the answers are others, so that all that follows is.
-    "prompt, and its draws": (lambda s: replace(s, prompts=OTHER_PROMPT), ["sample", "execute", "score", "assemble"]),
+    # ... and here the samples and the answers are others, so that all that follows is.
+    "prompt, and its samples": (lambda s: replace(s, prompts=OTHER_PROMPT), ["sample", "execute", "score", "assemble"]),
     "tool, and its answers": (lambda s: replace(s, tool_digests={"calculator": "5/v1"}), ALL[3:]),
 }
 

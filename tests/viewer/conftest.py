@@ -68,7 +68,7 @@ def _put_shard(store: Store, shard: str) -> list[Any]:
             ]
             answers += [{"tool": tool, "input": "7 / 0", "failure": "division_by_zero", "detail": "0"}]
         commits.append(put(store, "prefilter", tool, shard, kept, **after))
-        sampling = {"top_k": 5, "tau_s": 0.0, "draws": 5}
+        sampling = {"top_k": 5, "tau_s": 0.0, "samples": 5}
         commits.append(put(store, "sample", tool, shard, drawn, config=sampling, **after))
         commits.append(put(store, "execute", tool, shard, answers, **after))
         commits.append(put(store, "score", tool, shard, own, config={"decay": 0.2, "floor": 0.0}, **after))

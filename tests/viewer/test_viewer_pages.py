@@ -100,7 +100,7 @@ def test_a_dropped_call_says_why(page: Get, call: str, reason: str) -> None:
 
 def test_what_the_stages_dropped_is_listed(page: Get) -> None:
     shown = words(page("/documents/unlucky"))
-    assert "sample: 1 distinct draws that are no calls calculator at 3: unparsable, 3 times: 1 +" in shown
+    assert "sample: 1 distinct samples that are no calls calculator at 3: unparsable, 3 times: 1 +" in shown
     assert "execute: 1 calls without a response calculator 7 / 0 : division by zero 0" in shown
     assert "prefilter: 2 calculator no number qa no number" in words(page("/documents/plain"))
 

@@ -94,7 +94,7 @@ def test_a_tool_has_its_colour_whatever_other_tools_there_are() -> None:
 @given(st.text(max_size=40), st.lists(st.tuples(st.integers(0, 40), st.text(max_size=5)), max_size=5))
 def test_the_pieces_of_a_document_without_its_calls_are_its_text(text: str, calls: list[tuple[int, str]]) -> None:
     rows = [
-        {"tool": "qa", "position": min(at, len(text)), "input": said, "response": said, "fate": "kept"}
+        {"tool": "qa", "position": min(at, len(text)), "input": said, "response": said, "outcome": "kept"}
         for at, said in calls
     ]
     pieces = pieces_of(text, rows, rows[0] if rows else None, {"qa": "QA"}, "d")

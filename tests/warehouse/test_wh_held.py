@@ -10,7 +10,7 @@ from wh_fixtures import make_run, program, put, scored, snapshot_of
 from warehouse.catalog import Catalog
 from warehouse.errors import LockHeldError, SnapshotError
 from warehouse.queries import rows, stats
-from warehouse.queries.rows import in_little_memory, open_snapshot, rows_of
+from warehouse.queries.rows import low_memory, open_snapshot, rows_of
 from warehouse.snapshot.pack import pack
 from warehouse.store import Store
 
@@ -75,7 +75,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 def test_the_limit_holds_inside_the_block_alone(snapshot: Path) -> None:
     (before,) = rows_of(snapshot, LIMIT)
-    with in_little_memory():
+    with low_memory():
         (inside,) = rows_of(snapshot, LIMIT)
         assert inside["held"] == "61.0 MiB"  # 64 million bytes
         assert Path(inside["folder"]).is_dir()
@@ -87,7 +87,7 @@ def test_the_limit_holds_inside_the_block_alone(snapshot: Path) -> None:
 def test_what_does_not_fit_is_asked_again_without_a_limit(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_LITTLE", "4MB")
     many = "SELECT len(list(i)) AS n FROM range(2_000_000) AS t(i)"  # 16 MB, in one value
-    with in_little_memory(), open_snapshot(snapshot) as connection:
+    with low_memory(), open_snapshot(snapshot) as connection:
         assert rows.rows_in(connection, many) == [{"n": 2_000_000}]
         assert rows.rows_in(connection, LIMIT)[0]["held"] != "3.8 MiB"
 

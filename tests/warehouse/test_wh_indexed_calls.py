@@ -17,7 +17,7 @@ from toolformer_core.records import ScoredCall
 from warehouse.commits import Commit
 from warehouse.indexed_calls import CallPage, IndexedCalls, Outcome
 from warehouse.queries import Yield, rows_of, yield_by_threshold
-from warehouse.queries.calls import Sample
+from warehouse.queries.calls import CallInContext
 from warehouse.queries.documents import DocumentFilter, find_documents
 from warehouse.store import Store
 from warehouse.what_if import what_if
@@ -47,7 +47,7 @@ CHAINS = st.lists(st.fixed_dictionaries(_chain), max_size=8)
 
 
 def written(store: Store, single: Iterable[Row], chains: Iterable[Row], window: int | None = 2) -> list[Commit]:
-    """One shard of documents "d1" and "d2": draws whose rank is the position, of log p = -rank, and what was scored.
+    """One shard of documents "d1" and "d2": samples whose rank is the position, of log p = -rank, and what was scored.
 
     A chain goes on from single calls that were scored; those that are not among the rows gain next to nothing.
     """
@@ -89,7 +89,7 @@ def counted(calls: Iterable[ScoredCall], tau_f: dict[str, float]) -> list[Yield]
     ]
 
 
-def place(call: ScoredCall | Sample) -> tuple[str, int, tuple[str, ...], str, tuple[tuple[str, str, str], ...]]:
+def place(call: ScoredCall | CallInContext) -> tuple[str, int, tuple[str, ...], str, tuple[tuple[str, str, str], ...]]:
     links = tuple((one.tool, one.input, one.response) for one in call.preceding_calls)
     return call.doc_id, call.position, (*(tool for tool, *_ in links), call.tool), call.input, links
 
@@ -119,7 +119,7 @@ def test_what_the_index_says_is_what_the_method_keeps(
         assert moved(path, before, after, n) == [list(found.comes), list(found.goes)]  # on pages of n calls
         index = IndexedCalls(path)
 
-        def listed(outcome: Outcome) -> list[Sample]:
+        def listed(outcome: Outcome) -> list[CallInContext]:
             pages = pages_of(lambda key: index.by_gain(after, n, outcome=outcome, after=key))
             return [call for page in pages for call in page.calls]
 
@@ -152,7 +152,7 @@ def pages_of(page_after: Callable[[Any], Any]) -> Iterator[Any]:
             return
 
 
-def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> list[list[Sample]]:
+def moved(path: Path, before: CallFilter, after: CallFilter, n: int) -> list[list[CallInContext]]:
     calls, out = IndexedCalls(path), []
     for name in ("comes", "goes"):
 

@@ -54,7 +54,7 @@ def extend(
     starts: Iterable[ScoredCall],
     config: SampleConfig,
 ) -> list[DrawnCall]:
-    """Return draws of one tool's calls after executed ones, equal ones merged, in the order of the starts.
+    """Return samples of one tool's calls after executed ones, equal ones merged, in the order of the starts.
 
     `names` has the name in calls of each tool key. `starts` are those that `starts_of` returned, document by document;
     all are held in memory at once. Of `config`, k and tau_s are not used.
@@ -62,7 +62,7 @@ def extend(
     chosen = list(starts)
     insertions = [Insertion(texts[c.doc_id], c.position, written_calls(map(_link, c.chain), names)) for c in chosen]
     ranks: defaultdict[str, Iterator[int]] = defaultdict(count)  # by document
-    undrawn = [_undrawn(call, tool, next(ranks[call.doc_id]), config.draws) for call in chosen]
+    undrawn = [_undrawn(call, tool, next(ranks[call.doc_id]), config.samples) for call in chosen]
     drawn: dict[int, list[DrawnCall]] = {}
     name = names[tool]
     begin = f"{name}(" if config.draw_form == "forced" else ""
@@ -71,13 +71,13 @@ def extend(
         requests = [
             DrawRequest(number, chosen[number].position, seed)
             for number in log_ps
-            for seed in _seeds(config.seed, tool, chosen[number], config.draws)
+            for seed in _seeds(config.seed, tool, chosen[number], config.samples)
         ]
         temperature = config.temperature
-        draws = scan.draw(requests, max_tokens=MAX_CALL_TOKENS, temperature=temperature, name=name, begin=begin)
+        samples = scan.draw(requests, max_tokens=MAX_CALL_TOKENS, temperature=temperature, name=name, begin=begin)
         for i, (number, log_p) in enumerate(log_ps.items()):
-            own = draws[i * config.draws : (i + 1) * config.draws]
-            drawn[number] = _with_draws(replace(undrawn[number], log_p=log_p), own, name)
+            own = samples[i * config.samples : (i + 1) * config.samples]
+            drawn[number] = _with_samples(replace(undrawn[number], log_p=log_p), own, name)
     return [call for number, one in enumerate(undrawn) for call in drawn.get(number, [one])]
 
 
@@ -85,19 +85,19 @@ def _link(call: AnsweredCall) -> tuple[str, str, str]:
     return call.tool, call.input, call.response
 
 
-def _seeds(seed: int, tool: str, start: ScoredCall, draws: int) -> list[int]:
+def _seeds(seed: int, tool: str, start: ScoredCall, samples: int) -> list[int]:
     links = chain.from_iterable(map(_link, start.chain))
-    return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=draws)
+    return numbers_of("chain", str(seed), start.doc_id, tool, str(start.position), *links, count=samples)
 
 
-def _undrawn(start: ScoredCall, tool: str, rank: int, draws: int) -> DrawnCall:
+def _undrawn(start: ScoredCall, tool: str, rank: int, samples: int) -> DrawnCall:
     place = (start.doc_id, tool, start.position, -math.inf, rank)
-    return DrawnCall(*place, "", TOO_LONG, "", draws, start.window_end, preceding_calls=start.chain)
+    return DrawnCall(*place, "", TOO_LONG, "", samples, start.window_end, preceding_calls=start.chain)
 
 
-def _with_draws(row: DrawnCall, draws: Sequence[Draw], name: str) -> list[DrawnCall]:
+def _with_samples(row: DrawnCall, samples: Sequence[Draw], name: str) -> list[DrawnCall]:
     before = {(one.tool, one.input) for one in row.preceding_calls}
     return [
         replace(one, outcome=REPEATED, input="") if one.outcome == "ok" and (one.tool, one.input) in before else one
-        for one in merged(row, draws, name)
+        for one in merged(row, samples, name)
     ]

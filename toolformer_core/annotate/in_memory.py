@@ -45,12 +45,12 @@ def run_stages(
     """
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in documents}
     sampled = sample_all(lm, prompt, tool, documents, sampling, on_progress)
-    draws = [call for one in sampled for call in one.calls]
+    samples = [call for one in sampled for call in one.calls]
     with closing(AnnotationPool(tool, timeout_s=execution.timeout_s, at_once=tool_workers)) as pool:
-        answers = execute(tool, questions(draws, contexts), execution, pool=pool)
+        answers = execute(tool, questions(samples, contexts), execution, pool=pool)
     executions = {(answer.input, answer.context): answer for answer in answers}
     texts = {document.doc_id: document.text for document, _ in documents}
-    answered, _ = worth_scoring(texts, answered_calls(draws, contexts, executions), sampling)
+    answered, _ = worth_scoring(texts, answered_calls(samples, contexts, executions), sampling)
     decoys = DecoyPool.of(scoring, tool.key, ((call.doc_id, response) for call, response in answered))
     scored = score(lm, tool.name, texts, answered, scoring, decoys)
     return ToolRun(tuple(sampled), executions, tuple(scored))
@@ -77,15 +77,15 @@ def sample_all(
     return sampled
 
 
-def questions(draws: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Question]:
-    """Return the requests to a tool: the calls among the draws, repeats included, with the contexts by document id."""
-    return [(call.input, contexts[call.doc_id]) for call in draws if call.outcome == "ok"]
+def questions(samples: Iterable[DrawnCall], contexts: Mapping[str, str]) -> list[Question]:
+    """Return the requests to a tool: the calls among the samples, repeats included, and the contexts by document id."""
+    return [(call.input, contexts[call.doc_id]) for call in samples if call.outcome == "ok"]
 
 
 def answered_calls(
-    draws: Iterable[DrawnCall], contexts: Mapping[str, str], executions: Mapping[Question, Execution]
+    samples: Iterable[DrawnCall], contexts: Mapping[str, str], executions: Mapping[Question, Execution]
 ) -> Iterator[tuple[DrawnCall, str]]:
-    for call in draws:
+    for call in samples:
         execution = executions.get((call.input, contexts[call.doc_id])) if call.outcome == "ok" else None
         if execution is not None and execution.response:
             yield call, execution.response

@@ -14,7 +14,7 @@ A draw is free, or its form is forced: it begins with `Name(`, and is what a fre
     | outcome of a document | because                                           |
     |-----------------------|---------------------------------------------------|
     | sampled               | at least one draw is ok                           |
-    | no_call               | there are draws, but none is ok                   |
+    | no_call               | there are samples, but none is ok                   |
     | no_position           | no position is likely enough                      |
 
 If the prefilter names spans, each is scanned as a text of its own, and the top k is taken over the whole document.
@@ -49,7 +49,7 @@ _WINDOW = 5
 
 @dataclass(frozen=True, slots=True)
 class SampledDocument:
-    """The result of sampling one document for one tool; the draws are ordered by position, then by draw number."""
+    """The result of sampling one document for one tool; the samples are ordered by position, then by draw number."""
 
     doc_id: str
     outcome: str  # sampled | no_call | no_position
@@ -67,21 +67,21 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class _DocumentState:
-    """A document in progress: the results of scanning its pieces, and the draws made so far."""
+    """A document in progress: the results of scanning its pieces, and the samples made so far."""
 
     document: Document
     prefiltered: PrefilterResult
     pieces: dict[int, int]  # index among the scanned texts -> offset of that piece in the document
     seen: set[int] = field(default_factory=set)
     candidates: list[_Candidate] = field(default_factory=list)
-    drawn: list[tuple[_Candidate, int, list[Draw]]] = field(default_factory=list)  # place, rank, draws
+    drawn: list[tuple[_Candidate, int, list[Draw]]] = field(default_factory=list)  # place, rank, samples
     possible: set[int] = field(default_factory=set)  # positions at which a call may stand
     unseen: set[int] = field(default_factory=set)  # of these, where p(" [") is not known and may exceed tau_s
 
 
-def draw_seeds(seed: int, doc_id: str, tool: str, position: int, draws: int) -> list[int]:
-    """Return the 64-bit seeds of the draws 0, 1, ... at one position; they do not depend on how many there are."""
-    return numbers_of("draw", str(seed), doc_id, tool, str(position), count=draws)
+def draw_seeds(seed: int, doc_id: str, tool: str, position: int, samples: int) -> list[int]:
+    """Return the 64-bit seeds of the samples 0, 1, ... at one position; they do not depend on how many there are."""
+    return numbers_of("draw", str(seed), doc_id, tool, str(position), count=samples)
 
 
 def sample(
@@ -180,27 +180,29 @@ def _draw(
     requests = [
         DrawRequest(texts[at.piece], at.position - state.pieces[at.piece], seed)
         for state, at, _ in chosen
-        for seed in draw_seeds(config.seed, state.document.doc_id, state.prefiltered.tool, at.position, config.draws)
+        for seed in draw_seeds(config.seed, state.document.doc_id, state.prefiltered.tool, at.position, config.samples)
     ]
     if not requests:
         return
     begin = f"{tool_name}(" if config.draw_form == "forced" else ""
-    draws = scan.draw(requests, max_tokens=MAX_CALL_TOKENS, temperature=config.temperature, name=tool_name, begin=begin)
+    samples = scan.draw(
+        requests, max_tokens=MAX_CALL_TOKENS, temperature=config.temperature, name=tool_name, begin=begin
+    )
     for i, (state, at, rank) in enumerate(chosen):
-        state.drawn.append((at, rank, draws[i * config.draws : (i + 1) * config.draws]))
+        state.drawn.append((at, rank, samples[i * config.samples : (i + 1) * config.samples]))
 
 
 def _calls(state: _DocumentState, tool_name: str) -> Iterator[DrawnCall]:
-    for at, rank, draws in state.drawn:
+    for at, rank, samples in state.drawn:
         place = (state.document.doc_id, state.prefiltered.tool, at.position, at.log_p, rank)
-        yield from merged(DrawnCall(*place, "", "", "", 0, at.window_end), draws, tool_name)
+        yield from merged(DrawnCall(*place, "", "", "", 0, at.window_end), samples, tool_name)
 
 
-def merged(place: DrawnCall, draws: Sequence[Draw], tool_name: str) -> Iterator[DrawnCall]:
-    """Yield the draws at one place, equal ones merged, in the order of first appearance."""
+def merged(place: DrawnCall, samples: Sequence[Draw], tool_name: str) -> Iterator[DrawnCall]:
+    """Yield the samples at one place, equal ones merged, in the order of first appearance."""
     # the log-probability of a form is that of its place; it may be rounded differently in another batch
-    form = draws[0].log_p_begin
-    for draw, count in Counter(one._replace(log_p_begin=form) for one in draws).items():
+    form = samples[0].log_p_begin
+    for draw, count in Counter(one._replace(log_p_begin=form) for one in samples).items():
         outcome, input_ = _judged(draw, tool_name)
         yield replace(place, raw=draw.text, outcome=outcome, input=input_, count=count, log_p_form=form)
 
@@ -220,7 +222,7 @@ def _judged(draw: Draw, tool_name: str) -> tuple[str, str]:
 
 
 def _result(state: _DocumentState, tool_name: str) -> SampledDocument:
-    # the sort is stable, so draws at the same position keep their order
+    # the sort is stable, so samples at the same position keep their order
     calls = tuple(sorted(_calls(state, tool_name), key=lambda c: c.position))
     found = "sampled" if any(call.outcome == "ok" for call in calls) else "no_call"
     outcome = found if calls else "no_position"

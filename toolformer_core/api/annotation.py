@@ -28,7 +28,7 @@ class CandidateCall:
     input: str
     response: str
     position: int  # in the text: the call stands in front of the character at this offset
-    count: int  # how many draws gave this call
+    count: int  # how many samples gave this call
     log_p: float  # log p(" [") at the position, natural log
     loss_plain: float  # L(eps): no call
     loss_call: float | None  # L(e(c, eps)): the call without its response; None: not computed, as no tau_f needs it
@@ -47,7 +47,7 @@ class UnansweredCall:
     tool: str  # key
     input: str
     position: int
-    count: int  # how many draws gave this call
+    count: int  # how many samples gave this call
     failure: str  # timeout | crashed | empty, or the tool's own reason
     detail: str
 
@@ -59,7 +59,7 @@ class ToolOutcome:
     tool: str  # key
     outcome: str  # filtered_out | no_position (p(" [") is above tau_s nowhere) | no_call (no draw is a call) | sampled
     prefilter: str  # why the prefilter kept or dropped the text: equation, few_numbers, ...; not_filtered
-    draws: Mapping[str, int]  # how many draws are ok, unterminated, wrong_tool or unparsable
+    samples: Mapping[str, int]  # how many samples are ok, unterminated, wrong_tool or unparsable
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +153,5 @@ def _unanswered(
 
 
 def _outcome(key: str, result: PrefilterResult, sampled: SampledDocument | None) -> ToolOutcome:
-    draws = Counter(call.outcome for call in (sampled.calls if sampled else ()) for _ in range(call.count))
-    return ToolOutcome(key, sampled.outcome if sampled else FILTERED_OUT, result.reason, dict(draws))
+    samples = Counter(call.outcome for call in (sampled.calls if sampled else ()) for _ in range(call.count))
+    return ToolOutcome(key, sampled.outcome if sampled else FILTERED_OUT, result.reason, dict(samples))

@@ -38,7 +38,7 @@ def annotate_texts(
     urls: Sequence[str | None] | None = None,
     tau_s: float | None = None,
     top_k: int | None = None,
-    draws: int | None = None,
+    samples: int | None = None,
     draw_form: str = "free",
     tau_f: float | Mapping[str, float] | None = None,
     seed: int = 0,
@@ -57,14 +57,14 @@ def annotate_texts(
         prompts: annotation prompts by the key of their tool, each with one `{text}`. A tool without one here has the
             shipped prompt; a tool of your own needs one.
         urls: one for each text; the calendar reads a text's date there, and elsewhere they change no more than the
-            seeds of its draws.
+            seeds of its samples.
         tau_s: smallest p(" [") of a position. None is the paper's: 0.05, 0 for calculator and mt.
         top_k: positions per text and tool. None is the paper's: 5, 20 for calculator and mt.
-        draws: calls drawn per position. None is the paper's: 5, 10 for calculator and mt.
+        samples: calls drawn per position. None is the paper's: 5, 10 for calculator and mt.
         draw_form: `free`, as in the paper, or `forced`: every draw begins with the tool's name and "(".
         tau_f: smallest gain of a call that is kept, in nats; for all tools, or by key. None is the paper's: 1, 0.5 for
             calculator and mt.
-        seed: of the draws, and of the prefilter's random share.
+        seed: of the samples, and of the prefilter's random share.
         prefilter: leave out the texts in which a tool is unlikely to help, as a build does; by the paper's rules, or by
             those of a config. False tries every tool on every text.
         keep_repeats: whether calls of one tool with the same input within five tokens are all kept, as in the paper;
@@ -91,7 +91,7 @@ def annotate_texts(
     documents = documents_of(texts, urls)
     tool_prompts = prompts_of(by_key, prompts)
     thresholds = thresholds_of(by_key, tau_f)
-    named = {"tau_s": tau_s, "top_k": top_k, "draws": draws, "seed": seed, "draw_form": draw_form}
+    named = {"tau_s": tau_s, "top_k": top_k, "samples": samples, "seed": seed, "draw_form": draw_form}
     given = {name: value for name, value in named.items() if value is not None}
     sampling = {key: SampleConfig.for_tool(key, **declaration_of(t).sampling() | given) for key, t in by_key.items()}
     execution = ExecuteConfig(timeout_s=tool_timeout_s)

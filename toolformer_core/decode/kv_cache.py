@@ -17,6 +17,7 @@ from transformers.cache_utils import DynamicLayer
 from toolformer_core.errors import ModelError
 from toolformer_core.lm.hf.agreement import agree, difference
 from toolformer_core.lm.hf.batches import key_values
+from toolformer_core.lm.hf.memory import out_of_memory
 from toolformer_core.lm.hf.model import HFModel
 
 _BLOCK = 64  # columns are allocated in multiples of this
@@ -198,6 +199,10 @@ def bytes_per_token(hf_model: HFModel) -> int:
             plain = hf_model.logits(hf_model.hidden(ids, torch.ones_like(ids), position, None)[:, -1])
             size = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in key_values(cache._cache))
         except (TypeError, AttributeError, RuntimeError, ValueError, LookupError, MemoryError) as exc:
+            if out_of_memory(exc):
+                raise ModelError(
+                    f"out of memory with two rows of 7 tokens ({hf_model.name}); use a smaller model, or another device"
+                ) from exc
             raise ModelError(f"model {hf_model.name!r} cannot decode rows of different lengths: {exc}") from exc
     if not all(agree(logits, plain, hf_model.model.dtype) for logits in ragged_logits):
         measured = max(difference(logits, plain) for logits in ragged_logits)

@@ -21,7 +21,7 @@ from toolformer_core.diagnose.observe import KINDS, Observed
 from toolformer_core.diagnose.structure import Structure
 from toolformer_core.records import ScoredCall
 
-_FAULTS = ("unterminated", "unparsable", "wrong_tool")  # outcomes of draws that are no calls of the tool
+_FAULTS = ("unterminated", "unparsable", "wrong_tool")  # outcomes of samples that are no calls of the tool
 _KEEP = 0.6  # share of gold calls that a suggested tau_f keeps
 
 
@@ -42,19 +42,19 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Imitation:
-    """What the model writes at gold positions. Shares are of draws there, unless noted."""
+    """What the model writes at gold positions. Shares are of samples there, unless noted."""
 
-    draws: int  # at all positions
+    samples: int  # at all positions
     ok: float | None  # at all positions
-    at_gold: int  # draws
+    at_gold: int  # samples
     well_formed: float | None
     unterminated: float | None
     unparsable: float | None
     wrong_tool: float | None
     right: float | None
     as_good: float | None
-    places_right: float | None  # share of reached gold positions with a right or as good call among their draws
-    stuck_after: str = ""  # the start of the tool's name after which most draws continue with something else
+    places_right: float | None  # share of reached gold positions with a right or as good call among their samples
+    stuck_after: str = ""  # the start of the tool's name after which most samples continue with something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ def _position(observed: Observed) -> Position:
 
 
 def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
-    draws = [call for call in observed.draws for _ in range(call.count)]
-    at_gold = [call for call in draws if (call.doc_id, call.position) in judge.gold]
+    samples = [call for call in observed.samples for _ in range(call.count)]
+    at_gold = [call for call in samples if (call.doc_id, call.position) in judge.gold]
     outcomes = Counter(call.outcome for call in at_gold)
     calls = [(call.doc_id, call.position, call.input) for call in at_gold if call.outcome == "ok"]
     good = [(doc_id, position) for doc_id, position, input_ in calls if judge.as_good(doc_id, position, input_)]
@@ -200,8 +200,8 @@ def _imitation(observed: Observed, judge: _CallJudge) -> Imitation:
     begun = [max(n for n in range(len(name) + 1) if raw.startswith(name[:n])) for raw in missed]
     partial = [letters for letters in begun if 0 < letters < len(name)]
     return Imitation(
-        draws=len(draws),
-        ok=_share(sum(call.outcome == "ok" for call in draws), len(draws)),
+        samples=len(samples),
+        ok=_share(sum(call.outcome == "ok" for call in samples), len(samples)),
         at_gold=len(at_gold),
         well_formed=_share(outcomes["ok"], len(at_gold)),
         **{fault: _share(outcomes[fault], len(at_gold)) for fault in _FAULTS},
@@ -218,7 +218,7 @@ def _use(observed: Observed) -> ToolUse:
         return [not observed.executions[key].failure for key in keys if key in observed.executions]
 
     gold = answered((call.doc_id, call.input) for call in observed.gold)
-    drawn = answered((call.doc_id, call.input) for call in observed.draws if call.outcome == "ok")
+    drawn = answered((call.doc_id, call.input) for call in observed.samples if call.outcome == "ok")
     failures = Counter(e.failure for e in observed.executions.values() if e.failure)
     return ToolUse(_share(sum(gold), len(gold)), _share(sum(drawn), len(drawn)), dict(sorted(failures.items())))
 

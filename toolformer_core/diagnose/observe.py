@@ -55,11 +55,11 @@ class Observed:
     config: SampleConfig
     dropped: int = 0  # documents with gold calls that the prefilter dropped
     gold_positions: tuple[GoldPosition, ...] = ()
-    draws: tuple[DrawnCall, ...] = ()
+    samples: tuple[DrawnCall, ...] = ()
     contexts: Mapping[str, str] = field(default_factory=dict)  # by document
     executions: Mapping[tuple[str, str], Execution] = field(default_factory=dict)  # by (input, context)
     trials: tuple[Trial, ...] = ()
-    scored: tuple[ScoredCall, ...] = ()  # of the draws
+    scored: tuple[ScoredCall, ...] = ()  # of the samples
     faults: Mapping[str, str] = field(default_factory=dict)  # step -> why it could not be done at all
     name: str = ""  # the tool's name in calls
 
@@ -101,15 +101,15 @@ def observe(
     document id, no unrelated call is inserted. `on_progress` is called with (tool, documents done, documents in total).
     """
     recording: Any = _RecordingLM(lm)
-    draws: list[DrawnCall] = []
+    samples: list[DrawnCall] = []
     faults: dict[str, str] = {}
     try:
         sampled = sample_all(recording, prompt, tool, chosen.pairs, config, on_progress)
-        draws = [call for document in sampled for call in document.calls]
+        samples = [call for document in sampled for call in document.calls]
     except ContextError as exc:  # other failures, of memory or a server, are not the prompt's fault
         faults["prompt"] = str(exc)
     contexts = {document.doc_id: prefiltered.context for document, prefiltered in chosen.pairs}
-    requests = [(call.input, contexts[call.doc_id]) for call in chosen.gold] + questions(draws, contexts)
+    requests = [(call.input, contexts[call.doc_id]) for call in chosen.gold] + questions(samples, contexts)
     executions: dict[tuple[str, str], Execution] = {}
     try:
         executions = {(e.input, e.context): e for e in execute(tool, requests, ExecuteConfig())}
@@ -121,7 +121,7 @@ def observe(
         config=config,
         dropped=chosen.dropped,
         gold_positions=tuple(_gold_positions(chosen, recording.scans)) if "prompt" not in faults else (),
-        draws=tuple(draws),
+        samples=tuple(samples),
         contexts=contexts,
         executions=executions,
         faults=faults,
@@ -164,7 +164,7 @@ def _add_scores(
         Trial(kind, gold, by_key[call.doc_id, call.position, call.input, response])
         for kind, gold, call, response in candidates
     )
-    answered = answered_calls(observed.draws, observed.contexts, observed.executions)
+    answered = answered_calls(observed.samples, observed.contexts, observed.executions)
     worth, _ = worth_scoring(texts, answered, observed.config)
     scored = tuple(score(lm, tool.name, texts, worth, ScoreConfig(floor=None)))
     return replace(observed, trials=trials, scored=scored)

@@ -28,7 +28,7 @@ class DiagnoseConfig:
     documents: int | None = DOCUMENTS  # per tool; None: all that pass the prefilter
     tau_s: float | None = None
     top_k: int | None = None
-    draws: int | None = None
+    samples: int | None = None
     tau_f: Mapping[str, float] = field(default_factory=dict)
     prompts: Path | None = None  # folder; None: the shipped ones
     seed: int = 0
@@ -37,7 +37,7 @@ class DiagnoseConfig:
     keep_repeats: bool | None = None  # whether equal calls within five tokens are all kept; None: as the tool declares
 
     def sampling(self, tool: Tool) -> SampleConfig:
-        given = {name: value for name in ("tau_s", "top_k", "draws") if (value := getattr(self, name)) is not None}
+        given = {name: value for name in ("tau_s", "top_k", "samples") if (value := getattr(self, name)) is not None}
         settings = {**declaration_of(tool).sampling(), **given}
         numbers = self.numbers if declaration_of(tool).numeric else "any"
         return SampleConfig.for_tool(tool.key, **settings, seed=self.seed, numbers=numbers, draw_form=self.draw_form)

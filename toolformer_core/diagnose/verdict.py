@@ -19,7 +19,7 @@ _LEAST: Mapping[str, float] = {
     "language": 0.1,
     "prompt": 1,  # demonstrations: without any there is nothing to imitate; the paper uses three to five
     "position": 0.2,  # share of gold positions at which calls are drawn: a fifth of a large corpus is still large
-    "imitation": 0.15,  # share of those with a right call among their draws: as above, and each has several draws
+    "imitation": 0.15,  # share of those with a right call among their samples: as above, and each has several samples
     "tool": 0.5,  # share of gold calls with a response: with less, tool and texts are not about the same things
     # share of gold calls whose response lowers the loss by 0.1 nats: near zero for a model that cannot use responses
     "copying": 0.25,
@@ -123,14 +123,14 @@ def _description(step: str, f: Figures) -> str:
                 f"the k = {p.top_k} most likely (median rank {p.rank:g}; a text has {p.positions:.0f} positions on "
                 "average)"
             )
-        case "imitation" if not i.draws:
+        case "imitation" if not i.samples:
             return "nothing was drawn"
         case "imitation" if not i.at_gold:
-            elsewhere = f"elsewhere {_percent(i.ok)} of {i.draws} draws are calls of the tool"
+            elsewhere = f"elsewhere {_percent(i.ok)} of {i.samples} samples are calls of the tool"
             return f"nothing was drawn at gold positions; {elsewhere}"
         case "imitation":
             return (
-                f"of {i.at_gold} draws at gold positions {_percent(i.well_formed)} are calls of the tool "
+                f"of {i.at_gold} samples at gold positions {_percent(i.well_formed)} are calls of the tool "
                 f"({_percent(i.wrong_tool)} of another tool, {_percent(i.unterminated)} never end, "
                 f"{_percent(i.unparsable)} do not parse), {_percent(i.right)} have the right input and "
                 f"{_percent(i.as_good)} get the right response; {_percent(i.places_right)} of the positions have such "
@@ -249,7 +249,7 @@ def _suggest_imitation(f: Figures) -> str:
     if (i.well_formed or 0.0) < 0.5:
         return _MALFORMED[max(_MALFORMED, key=lambda name: getattr(i, name) or 0.0)]
     return (
-        "The form is right, but the input is not: add demonstrations worded like your texts, draw more (--draws), or "
+        "The form is right, but the input is not: add demonstrations worded like your texts, draw more (--samples), or "
         "use a larger model."
     )
 

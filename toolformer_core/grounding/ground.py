@@ -143,8 +143,8 @@ class Grounder:
         shown = one.demonstrations
         texts = [shown.after_head(query.text) for query in queries]
         length, name = self.settings.max_call_tokens, one.tool.name
-        draws = lm.calls(shown.prompt, texts, max_tokens=length, name=name, top_p=top_p)
-        questions = [(input_of(draw, name), query.context) for draw, query in zip(draws, queries, strict=True)]
+        samples = lm.calls(shown.prompt, texts, max_tokens=length, name=name, top_p=top_p)
+        questions = [(input_of(draw, name), query.context) for draw, query in zip(samples, queries, strict=True)]
         usable = [(given, context) for given, context in questions if given is not None]
         config = self.settings.execution
         with closing(AnnotationPool(one.tool, timeout_s=config.timeout_s)) as pool:

@@ -1,4 +1,4 @@
-"""The interface between stages and a language model: a scan for positions, draws from a scan, log-probabilities.
+"""The interface between stages and a language model: a scan for positions, samples from a scan, log-probabilities.
 
 Texts go in; numpy arrays and texts come out. Positions are character offsets, because two tokenisations of a text agree
 on nothing else. No backend knows thresholds, tools or the weights of a loss.
@@ -103,7 +103,7 @@ class Scan(Protocol):
                 the text so far. "": every draw is finished.
             begin: what every draw begins with, without square brackets, e.g. `QA(`. All its tokens but the last are
                 given, and the next one is drawn among those with which the text begins with `begin`: `(`, but also
-                `()]`. So these are draws from p(. | P(x), x_1:i-1, " [", the text begins with `begin` in this
+                `()]`. So these are samples from p(. | P(x), x_1:i-1, " [", the text begins with `begin` in this
                 tokenization). They tell the log-probability of that, of the given tokens and of the allowed ones
                 together, whatever the temperature. A seed's random numbers are used from the first drawn token on.
         """
@@ -113,7 +113,7 @@ Inner = TypeVar("Inner", bound=Scan)
 
 
 class ScanWrapper(Generic[Inner]):
-    """Base of scans that make the draws of another scan in a different way."""
+    """Base of scans that make the samples of another scan in a different way."""
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner

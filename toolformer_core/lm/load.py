@@ -96,7 +96,7 @@ def _from_hub(name: str, path: Path, patterns: Sequence[str]) -> Path:
 def model_digest(model: str | ModelRef) -> str:
     """Return the digest of the model's files (weights, architecture, tokenizer), in order of their names.
 
-    A model whose draws a server makes has another digest than without a server; the server's address does not matter.
+    A model whose samples a server makes has another digest than without a server; the server's address does not matter.
     """
     return model_digests(model)[0]
 

@@ -17,7 +17,7 @@ CALL_RESERVE = 64  # tokens of the context kept free for a call
 
 
 class Beginning(NamedTuple):
-    """What draws begin with, in tokens; both are empty where they begin with nothing.
+    """What samples begin with, in tokens; both are empty where they begin with nothing.
 
     The last token of `Name(` is not given, because a tokenizer may write what follows in one token with it, as in
     `()]`.

@@ -4,7 +4,7 @@
     FOLDER                             written by save_pretrained
     FILE.gguf                          a GGUF file
     OWNER/NAME                         a model on the Hugging Face hub
-    vllm+http://host:port/v1#MODEL     the server makes the draws; the model is loaded here too, to scan and to score
+    vllm+http://host:port/v1#MODEL     the server makes the samples; the model is loaded here too, to scan and to score
     remote+http://host:port/v1#MODEL   the server does it all; only the tokenizer of MODEL is here
     remote+...#MODEL?tokenizer=NAME    ... or that of NAME: a folder or a name on the hub
 
@@ -60,7 +60,7 @@ class ModelRef:
 
     @property
     def here(self) -> ModelRef:
-        """The model that is loaded in this process, of a server's draws as well; a `remote` one is its tokenizer's."""
+        """The model that is loaded in this process, also where a server samples; a `remote` one is its tokenizer's."""
         return ModelRef.of(self.tokenizer or self.model) if self.url else self
 
     @property

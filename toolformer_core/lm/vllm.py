@@ -21,7 +21,7 @@ _MAX_DIFFERENCE = 0.1  # nats per token, mean: bfloat16 stays below it, a differ
 
 
 class VllmLM(TransformersLM):
-    """A model that scans and scores in this process, and whose draws a server makes, which is part of the digest."""
+    """A model that scans and scores in this process, and whose samples a server makes, which is part of the digest."""
 
     def __init__(self, local: TransformersLM, server: VllmServer, *, name: str, digest: str) -> None:
         self.hf_model = local.hf_model
@@ -53,7 +53,7 @@ class VllmLM(TransformersLM):
 
 
 class VllmScan(ScanWrapper[HFScan]):
-    """A scan made in this process, whose draws a server makes; see `base.Scan`."""
+    """A scan made in this process, whose samples a server makes; see `base.Scan`."""
 
     def __init__(self, scan: HFScan, server: VllmServer, head: list[int]) -> None:
         super().__init__(scan)
@@ -63,7 +63,7 @@ class VllmScan(ScanWrapper[HFScan]):
     def draw(
         self, requests: Sequence[DrawRequest], *, max_tokens: int, temperature: float, name: str = "", begin: str = ""
     ) -> list[Draw]:
-        """See `Scan.draw`. What draws begin with is drawn here, its first free token included; the server goes on."""
+        """See `Scan.draw`. What samples begin with is drawn here, its first free token included; the server goes on."""
         hf_model = self.inner.hf_model
         begun = [(Draw("", False), list[int]())] * len(requests)
         if begin:

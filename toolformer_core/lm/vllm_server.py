@@ -1,4 +1,4 @@
-"""A client of a vLLM server: completions of token ids, the log-probabilities of a prompt's tokens, draws.
+"""A client of a vLLM server: completions of token ids, the log-probabilities of a prompt's tokens, samples.
 
 `prompt_logprobs: n` adds, for every token of the prompt but the first, the n most likely ones at its place and the
 token itself: {id: {logprob, rank, ...}}. vLLM wants `max_tokens` of at least 1, so every request writes a token.
@@ -151,7 +151,7 @@ def draw_on(
     temperature: float,
     context_length: int,
 ) -> list[Draw]:
-    """Return a server's draws, `AT_ONCE` at a time; what `begun` holds is drawn, and its tokens count already."""
+    """Return a server's samples, `AT_ONCE` at a time; what `begun` holds is drawn, and its tokens count already."""
 
     def draw_one(prompt: list[int], seed: int, start: tuple[Draw, list[int]]) -> Draw:
         draw, ids = start

@@ -68,7 +68,7 @@ class ToolDeclaration:
     filter: DocumentFilter = field(default_factory=DocumentFilter)  # the documents that the tool is tried on
     tau_s: float | None = None  # smallest p(" [") of a position
     top_k: int | None = None  # most likely positions per document
-    draws: int | None = None  # calls drawn per position
+    samples: int | None = None  # calls drawn per position
     tau_f: float | None = None  # smallest L- - L+ of a call that is kept, in nats
     keep_repeats: bool = False  # of equal calls within five tokens of each other all are kept; else the best one
     numeric: bool = False  # its responses are numbers, or begin with one: its calls stand in front of numbers
@@ -83,7 +83,7 @@ class ToolDeclaration:
 
     def sampling(self) -> dict[str, Any]:
         """Return the declared settings of `SampleConfig`."""
-        named = {"tau_s": self.tau_s, "top_k": self.top_k, "draws": self.draws}
+        named = {"tau_s": self.tau_s, "top_k": self.top_k, "samples": self.samples}
         return {name: value for name, value in named.items() if value is not None}
 
     def check_prompt(self, name: str) -> str:

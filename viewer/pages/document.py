@@ -23,7 +23,7 @@ _MAX_CHARS = 100_000  # of the text on one page
 _MAX_ROWS = 200  # of each list of what was dropped
 _LONG = 2_000  # characters of an input or a response that a panel shows
 
-FATES = {
+OUTCOMES = {
     "kept": "in C*",
     "below_threshold": "it gains less than its tool's threshold",
     "seen_only_after": "the text has its input after the position and not before: the model looked ahead",
@@ -68,7 +68,7 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
         raise WrongQueryError(f"{version[:100]} does not have this document; these do: {', '.join(versions) or 'none'}")
     calls = _numbered(trace.calls)
     shown = [{**call, "nth": _nth(calls, call)} for call in _chained(versions[version])] if version else []
-    shown = shown or [call for call in calls if not version and call["fate"] == KEPT]
+    shown = shown or [call for call in calls if not version and call["outcome"] == KEPT]
     chosen = _chosen(calls, query.text("call"))
     start = _start(query, text, chosen)
     return {
@@ -88,7 +88,7 @@ def page(viewed: ViewedData, query: Query, doc_id: str) -> Mapping[str, Any]:
             "execute": [row for row in explanation.executed if row["failure"]],
         },
         "thresholds": trace.thresholds,
-        "fates": FATES,
+        "outcomes": OUTCOMES,
         "max_rows": _MAX_ROWS,
         "trace": trace,
     }
@@ -105,7 +105,7 @@ def pieces_of(
 ) -> list[Piece]:
     """Return the text with its calls as pieces, from an offset on; the chosen call is shown in any case."""
     inline = [(call, False) for call in calls if not _same(call, chosen)]
-    inline += [(chosen, chosen.get("fate") != KEPT)] if chosen is not None else []
+    inline += [(chosen, chosen.get("outcome") != KEPT)] if chosen is not None else []
     stop = start + _MAX_CHARS
     out, at = [], start
     for call, dropped in sorted(inline, key=lambda one: (one[0]["position"], one[1], one[0]["tool"])):

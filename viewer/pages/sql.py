@@ -35,7 +35,7 @@ def page(viewed: ViewedData, query: Query, answer: SqlAnswer | None) -> Mapping[
     names = distinct_names(answer.columns) if answer else []
     rows = [dict(zip(names, row, strict=True)) for row in answer.rows] if answer else []
     return {
-        "asked": sql or questions()[0][1],
+        "sql": sql or questions()[0][1],
         "questions": questions(),
         "answer": answer,
         "tables": {"rows": rows} if answer else {},

@@ -5,7 +5,16 @@ Readers open the snapshot read-only: one that is published later is another file
 """
 
 from warehouse.queries.builds import Yield, current_build, stats, yield_by_threshold
-from warehouse.queries.calls import Sample, gain_histogram, samples
+from warehouse.queries.calls import CallInContext, best_calls, gain_histogram
 from warehouse.queries.rows import rows_of
 
-__all__ = ["Sample", "Yield", "current_build", "gain_histogram", "rows_of", "samples", "stats", "yield_by_threshold"]
+__all__ = [
+    "CallInContext",
+    "Yield",
+    "best_calls",
+    "current_build",
+    "gain_histogram",
+    "rows_of",
+    "stats",
+    "yield_by_threshold",
+]

@@ -27,7 +27,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CallInContext:
     """A call, or the last one of a chain, with the text around its position."""
 
     doc_id: str
@@ -62,13 +62,13 @@ class GainBin:
         return f"{self.low:+.1f} and more" if self.high is None else f"{self.low:+.1f} to {self.high:+.1f}"
 
 
-def samples(path: str | Path, n: int = 10, kept: bool = False) -> list[Sample]:
+def best_calls(path: str | Path, n: int = 10, kept: bool = False) -> list[CallInContext]:
     """Return the `n` calls with the largest gains: of C*, or of all calls that a lower threshold could keep."""
     with open_snapshot(path) as connection:
         calls = rows_in(connection, _SQL["kept" if kept else "best"], {"n": n})
         if kept:
             texts = _texts(connection, calls)
-            return [_sample(row, texts) for row in calls]
+            return [_in_context(row, texts) for row in calls]
         found = calls_with_text(connection, calls)
         return sorted(found, key=lambda call: (-call.gain, call.doc_id, call.position, call.tool))
 
@@ -81,10 +81,10 @@ def tool_names(path: str | Path) -> dict[str, str]:
     return names
 
 
-def nearest_call(path: str | Path, tool: str, gain: float) -> Sample | None:
+def nearest_call(path: str | Path, tool: str, gain: float) -> CallInContext | None:
     """Return the tool's scored call, kept or not, whose gain (nats) is nearest; None if the tool has no calls."""
     rows = rows_of(path, _SQL["nearest"], {"tool": tool, "gain": gain, "width": 40})
-    return Sample(**rows[0]) if rows else None
+    return CallInContext(**rows[0]) if rows else None
 
 
 def gain_histogram(path: str | Path) -> list[GainBin]:
@@ -95,7 +95,7 @@ def gain_histogram(path: str | Path) -> list[GainBin]:
 
 def calls_with_text(
     connection: duckdb.DuckDBPyConnection, picked: list[dict[str, Any]], width: int = WIDTH
-) -> tuple[Sample, ...]:
+) -> tuple[CallInContext, ...]:
     """Return calls of the index, given as rows of `facts.gains` with `tool`, with the text around them, in this order.
 
     Only their shards' files are read.
@@ -113,7 +113,7 @@ def calls_with_text(
     keys = [(row["slot"], row["doc"], row["position"]) for row in picked]
     if not found.keys() >= set(keys):
         raise SnapshotError("the snapshot does not match its data: run toolformer reconcile")
-    return tuple(_sample(found[key], texts, width) for key in keys)
+    return tuple(_in_context(found[key], texts, width) for key in keys)
 
 
 def _scored_rows(
@@ -145,11 +145,11 @@ def calls_of_documents(path: str | Path, doc_ids: Iterable[str]) -> list[dict[st
     return found
 
 
-def _sample(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> Sample:
+def _in_context(call: dict[str, Any], texts: dict[str, str], width: int = WIDTH) -> CallInContext:
     text, at = texts.get(call["doc_id"], ""), call["position"]
     links = tuple(Link(**one) for one in call.get("preceding_calls", ()))
     around = {"before": text[max(0, at - width) : at], "after": text[at : at + width]}
-    return Sample(**{**call, **around, "preceding_calls": links})
+    return CallInContext(**{**call, **around, "preceding_calls": links})
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, calls: Iterable[Mapping[str, Any]]) -> dict[str, str]:

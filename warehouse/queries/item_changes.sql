@@ -40,7 +40,7 @@ WITH evaluated AS (
            unnest($sides) AS side
 ), picked AS (
     SELECT unnest($picked_tasks) AS task, unnest($picked_sources) AS source, unnest($items) AS item_id
-), told AS (
+), predicted AS (
     SELECT a.task, a.source, side, p.item_id, prompt, answers, struct_pack(continuation, clean, correct,
            tool := CASE WHEN called THEN p.tool END, failure, problem) AS result
     FROM {} AS p JOIN evaluated AS a USING (evaluation)
@@ -49,4 +49,4 @@ WITH evaluated AS (
 )
 SELECT task, source, item_id, arg_min(prompt, side) AS prompt, arg_min(answers, side) AS answers,
        any_value(result) FILTER (side = 1) AS first, any_value(result) FILTER (side = 2) AS second
-FROM told GROUP BY ALL
+FROM predicted GROUP BY ALL

@@ -24,7 +24,7 @@ _limit: ContextVar[tuple[str, str] | None] = ContextVar("limit", default=None)  
 
 
 @contextmanager
-def in_little_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
+def low_memory(limit: str = _LITTLE, folder: Path | None = None) -> Iterator[None]:
     """Have connections of this thread take little memory while this block runs, and write what is more to a folder.
 
     Without a `folder` it is a new one, which goes with this block. A process that opens one snapshot in several threads

@@ -54,7 +54,7 @@ class _Source(NamedTuple):
     path: str
     rows: int
     chained: bool
-    draws: list[str]  # paths of the files of draws
+    samples: list[str]  # paths of the files of samples
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
@@ -146,8 +146,8 @@ def _read(store: Store, batch: Sequence[_Source], slots: _Slots) -> tuple[pa.Tab
     """Return the rows of `gains` and of `gain_bins` for whole shards; `duckdb.Error`: a file cannot be read."""
     single, chains = ([one for one in batch if one.chained is chained] for chained in (False, True))
     ranks, parts, bins = _SQL["no_ranks"], [], []
-    if draws := dict.fromkeys(store.locate(path) for source in single for path in source.draws):
-        ranks = f'SELECT DISTINCT doc_id, tool AS opener, "position", "rank" FROM {parquet_sql(draws)}'
+    if samples := dict.fromkeys(store.locate(path) for source in single for path in source.samples):
+        ranks = f'SELECT DISTINCT doc_id, tool AS opener, "position", "rank" FROM {parquet_sql(samples)}'
     if single:
         files = parquet_sql(store.locate(source.path) for source in single)
         parts.append(f"""

@@ -14,7 +14,7 @@ DELETE FROM facts.gain_bins WHERE slot IN (FROM gone_slots);
 DELETE FROM facts.yields WHERE shard IN (FROM changed);
 DELETE FROM facts.slots WHERE slot IN (FROM gone_slots)
 
--- query sources: The files of the changed shards' scores, each with the files of the draws that its single calls come from.
+-- query sources: The files of the changed shards' scores, each with the files of the samples that its single calls come from.
 WITH files AS (
     SELECT c.stage, c.tool, c.shard, c.commit_id, f.path, f.rows
     FROM facts.commits AS c JOIN facts.current USING (commit_id) JOIN facts.files AS f USING (commit_id)
@@ -22,7 +22,7 @@ WITH files AS (
       AND commit_id NOT IN (FROM facts.broken) AND c.shard IN (FROM changed)
 )
 SELECT s.shard, s.tool, s.commit_id, s.path, s.rows, s.stage <> 'score' AS chained,
-       coalesce(list(DISTINCT d.path ORDER BY d.path) FILTER (d.path IS NOT NULL), []) AS draws
+       coalesce(list(DISTINCT d.path ORDER BY d.path) FILTER (d.path IS NOT NULL), []) AS samples
 FROM files AS s LEFT JOIN files AS d ON d.stage = 'sample' AND d.tool = s.tool AND d.shard = s.shard
 WHERE s.stage IN (SELECT unnest($scores)) GROUP BY s.shard, s.stage, s.tool, s.commit_id, s.path, s.rows
 ORDER BY s.shard, s.stage, s.tool, s.commit_id, s.path
@@ -73,7 +73,7 @@ SELECT slot, hash(doc_id) AS doc, "position", gain, log_p, "rank",
        window_end
 FROM calls LEFT JOIN ({ranks}) USING (doc_id, opener, "position") ORDER BY doc, "position", {order}
 
--- query no_ranks: What stands for the draws of a shard that has none.
+-- query no_ranks: What stands for the samples of a shard that has none.
 SELECT '' AS doc_id, '' AS opener, 0 AS "position", 0 AS "rank" WHERE false
 
 -- query no_openers: What stands for the single calls that chains begin with, where there are none.

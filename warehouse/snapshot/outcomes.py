@@ -17,7 +17,7 @@ from toolformer_core.annotate.call_filter import CallColumns, CallFilter, Mask
 from warehouse.schema import columns
 
 THRESHOLDS = (0.5, 1.0, 2.0)  # nats, as in the paper's Table 2
-UNRANKED = np.iinfo(np.int32).max  # the rank of a position whose draws are gone
+UNRANKED = np.iinfo(np.int32).max  # the rank of a position whose samples are gone
 
 Tools = tuple[str, ...]  # of a chain in order; a single call has one
 

@@ -1,4 +1,4 @@
-"""Chains: behind which calls further ones are drawn, and what becomes of the draws, worked out by hand."""
+"""Chains: behind which calls further ones are drawn, and what becomes of the samples, worked out by hand."""
 
 import dataclasses
 import math
@@ -24,9 +24,9 @@ START = dataclasses.replace(
 LINK = AnsweredCall("qa", "Since when?", "1820")
 
 
-def drawn(draws: list[str], **config: object) -> list[DrawnCall]:
-    lm = ScriptedLM(draws={("calculator", TEXT[:AT] + FIRST, AT + len(FIRST)): draws})
-    settings = SampleConfig(draws=len(draws), **config)  # type: ignore[arg-type]
+def drawn(samples: list[str], **config: object) -> list[DrawnCall]:
+    lm = ScriptedLM(samples={("calculator", TEXT[:AT] + FIRST, AT + len(FIRST)): samples})
+    settings = SampleConfig(samples=len(samples), **config)  # type: ignore[arg-type]
     return extend(lm, a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [START], settings)
 
 
@@ -56,7 +56,7 @@ def test_calls_are_drawn_behind_the_response() -> None:
     assert (call.tool, call.rank, call.log_p, call.window_end) == ("calculator", 0, 0.0, len(TEXT))
 
 
-def test_equal_draws_are_one_record_and_outcomes_are_those_of_any_draw() -> None:
+def test_equal_samples_are_one_record_and_outcomes_are_those_of_any_draw() -> None:
     found = drawn(["Calculator(1 + 1)]", "QA(Since when?)]", "so much", "Calculator(1 + 1)]", "Calculator(1"])
     counts = {"ok": 2, "wrong_tool": 1, "unparsable": 1, "unterminated": 1}
     assert [(call.outcome, call.count) for call in found] == list(counts.items())
@@ -64,9 +64,9 @@ def test_equal_draws_are_one_record_and_outcomes_are_those_of_any_draw() -> None
 
 def test_a_call_that_stands_in_front_of_itself_is_repeated() -> None:
     before = TEXT[:AT] + " [Calculator(1 + 1) -> 2]"
-    lm = ScriptedLM(draws={("calculator", before, len(before)): ["Calculator(1 + 1)]", "Calculator(1+1)]"]})
+    lm = ScriptedLM(samples={("calculator", before, len(before)): ["Calculator(1 + 1)]", "Calculator(1+1)]"]})
     start = dataclasses.replace(START, tool="calculator", input="1 + 1", response="2")
-    found = extend(lm, a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [start], SampleConfig(draws=2))
+    found = extend(lm, a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [start], SampleConfig(samples=2))
     assert [(call.outcome, call.input) for call in found] == [(REPEATED, ""), ("ok", "1+1")]
 
 
@@ -75,7 +75,7 @@ def test_what_leaves_no_room_is_not_drawn_and_nothing_to_extend_asks_no_model() 
         def scan(self, prompt, texts):  # type: ignore[no-untyped-def]
             return iter(())
 
-    (call,) = extend(Full(), a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(draws=3))
+    (call,) = extend(Full(), a_prompt(), "calculator", NAMES, {DOC.doc_id: TEXT}, [START], SampleConfig(samples=3))
     assert (call.outcome, call.count, call.log_p) == (TOO_LONG, 3, -math.inf)
     assert extend(ScriptedLM(), a_prompt(), "calculator", NAMES, {}, [], SampleConfig()) == []
 

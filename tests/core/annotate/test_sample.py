@@ -19,13 +19,13 @@ GOOD = "Calculator(2011 - 1994)]"
 
 
 def run(lm, documents, **config):
-    given_ = {"tau_s": 0.0, "top_k": 20, "draws": 1} | config
+    given_ = {"tau_s": 0.0, "top_k": 20, "samples": 1} | config
     pairs = [d if isinstance(d, tuple) else (d, a_verdict(d)) for d in documents]
     return sample(lm, a_prompt(), "Calculator", pairs, SampleConfig(**given_))
 
 
-def scripted(places, draws=None, text=TEXT, kind=ScriptedLM):
-    told = {("calculator", text, p): (draws or {}).get(p, [GOOD] * 9) for p in places}
+def scripted(places, samples=None, text=TEXT, kind=ScriptedLM):
+    told = {("calculator", text, p): (samples or {}).get(p, [GOOD] * 9) for p in places}
     return kind({("calculator", text): places}, told)
 
 
@@ -103,14 +103,14 @@ def test_a_window_ends_behind_five_tokens_or_with_the_text_or_span():
     ],
 )
 def test_what_becomes_of_a_draw(drawn, outcome, input_):
-    (got,) = run(scripted({9: -1.0}, {9: drawn}), [a_document(TEXT)], draws=len(drawn))
+    (got,) = run(scripted({9: -1.0}, {9: drawn}), [a_document(TEXT)], samples=len(drawn))
     assert [(call.outcome, call.input, call.count) for call in got.calls] == [(outcome, input_, 1)] * len(drawn)
     assert got.outcome == ("sampled" if outcome == "ok" else "no_call")
 
 
-def test_equal_draws_at_a_position_are_one_row_with_a_count():
+def test_equal_samples_at_a_position_are_one_row_with_a_count():
     lm = scripted({9: -1.0, 26: -2.0}, {9: ["Calculator(1)]", "QA(1)]", "Calculator(1)]"]})
-    (got,) = run(lm, [a_document(TEXT)], draws=3)
+    (got,) = run(lm, [a_document(TEXT)], samples=3)
     wanted = [(9, "Calculator(1)", 2), (9, "QA(1)", 1), (26, "Calculator(2011 - 1994)", 3)]
     assert [(c.position, c.raw, c.count) for c in got.calls] == wanted
 
@@ -124,15 +124,15 @@ def spans_lm(**how):
         ("calculator", " left in 2011"): {0: -2.0, 8: -1.5},
         ("calculator", TEXT): {9: -1.0},
     }
-    draws = {(tool, text, p): [GOOD] * 9 for (tool, text), at in places.items() for p in at}
-    return ScriptedLM(places, draws, **how)
+    samples = {(tool, text, p): [GOOD] * 9 for (tool, text), at in places.items() for p in at}
+    return ScriptedLM(places, samples, **how)
 
 
 def test_it_tells_how_many_documents_are_finished():
     whole, parts = a_document(TEXT, "u"), a_document(TEXT, "v")
     pairs = [(whole, a_verdict(whole)), (parts, a_verdict(parts, spans=SPANS))]
     told = []
-    config = SampleConfig(tau_s=0.0, top_k=3, draws=1)
+    config = SampleConfig(tau_s=0.0, top_k=3, samples=1)
     sample(spans_lm(batch_size=1), a_prompt(), "Calculator", pairs, config, told.append)
     # three scans, of the first document and of the other's two spans, which are drawn from in a second round
     assert told == [1, 2]
@@ -168,7 +168,7 @@ def test_seeds_are_of_the_place_and_the_draw_alone():
 
     document = a_document(TEXT)
     lm = Watching({("calculator", TEXT): {9: -1.0}}, {("calculator", TEXT, 9): [GOOD] * 2})
-    run(lm, [document], draws=2, seed=7)
+    run(lm, [document], samples=2, seed=7)
     assert asked == [(TEXT, 9, s) for s in draw_seeds(7, document.doc_id, "calculator", 9, 2)]
 
 
@@ -181,7 +181,7 @@ def test_seeds_are_64_bits_and_differ(places):
 
 
 class RoundingLM(CharactersLM):
-    """Tells of two draws at one place another rounding of the same log-probability."""
+    """Tells of two samples at one place another rounding of the same log-probability."""
 
     def draw(self, requests, *, max_tokens, temperature, name="", begin=""):
         self.begin = begin
@@ -190,7 +190,7 @@ class RoundingLM(CharactersLM):
 
 def test_a_forced_draw_is_given_the_name_and_tells_how_likely_it_was():
     lm = RoundingLM()
-    (got,) = run(lm, [a_document("x")], draws=2, draw_form="forced")
+    (got,) = run(lm, [a_document("x")], samples=2, draw_form="forced")
     assert lm.begin == "Calculator("
     ((call),) = got.calls
     assert (call.raw, call.outcome, call.count, call.log_p_form) == ("Calculator(1)", "ok", 2, -0.5)

@@ -280,3 +280,6 @@ def test_a_model_that_cannot_do_rows_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(lm.hf_model, "hidden", shifted)
     with pytest.raises(ModelError, match="rows of different lengths"):
         Toolformer(lm, [])
+    monkeypatch.setattr(lm.hf_model, "hidden", lambda *_: bytearray(1 << 62))  # a MemoryError
+    with pytest.raises(ModelError, match="out of memory with two rows"):
+        Toolformer(lm, [])

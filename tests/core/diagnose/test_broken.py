@@ -16,7 +16,7 @@ from toolformer_core.lm.hf.engine import TransformersLM
 from toolformer_core.lm.tokens import call_fault
 from toolformer_core.tools.build import build_tools
 
-FEW = {"documents": 8, "top_k": 4, "draws": 2}
+FEW = {"documents": 8, "top_k": 4, "samples": 2}
 
 
 @cache

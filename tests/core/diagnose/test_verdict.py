@@ -67,7 +67,7 @@ def observed(tool: FakeTool | None = None, lm: ScriptedLM | None = None) -> Obse
         ("calculator", B): starts(B) | {AT_B: math.log(0.1), 0: HALF, 4: math.log(0.2)},
         ("calculator", C): starts(C) | {0: HALF, 7: math.log(0.2)},
     }
-    draws = {
+    samples = {
         ("calculator", A, AT_A): ["Calculator(3 + 2)]", "QA(What?)]"],
         ("calculator", A, 0): ["Calculator(2 +", "Calculator]"],
         ("calculator", B, 0): ["Calculator(4 + 4)]", "Calculator(9)]"],
@@ -75,8 +75,8 @@ def observed(tool: FakeTool | None = None, lm: ScriptedLM | None = None) -> Obse
         ("calculator", C, 0): ["Calculator(4 + 4)]", "Calculator(4 + 4)]"],
         ("calculator", C, 7): ["no]", "no]"],
     }
-    lm = lm or ScriptedLM(scans, draws, log_probs)
-    config = SampleConfig(tau_s=0.15, top_k=2, draws=2)
+    lm = lm or ScriptedLM(scans, samples, log_probs)
+    config = SampleConfig(tau_s=0.15, top_k=2, samples=2)
     return observe(lm, tool or Calculator(TOOL), a_prompt("calculator"), chosen(), config)
 
 
@@ -101,7 +101,7 @@ def test_where_the_model_would_call() -> None:
 
 def test_what_the_model_writes() -> None:
     found = figures().imitation
-    assert found.draws == 12  # 3 documents x 2 positions x 2
+    assert found.samples == 12  # 3 documents x 2 positions x 2
     assert found.ok == pytest.approx(5 / 12)  # 3 + 2, 4 + 4, 9, and in c 4 + 4 twice
     assert found.at_gold == 2  # only a's gold position was drawn at
     assert (found.well_formed, found.wrong_tool, found.unterminated, found.unparsable) == (0.5, 0.5, 0.0, 0.0)
@@ -115,7 +115,7 @@ def test_what_the_model_writes() -> None:
     [("they say 5, no less", 0.5), ("5 %", 0.5), ("50", 0.0), ("5.5", 0.0), ("0,5", 0.0), ("2 and 3", 0.0)],
 )
 def test_a_response_that_tells_the_value_is_as_good(response: str, share: float) -> None:
-    """In a, half of the draws are 3 + 2, and what follows in the text is 5."""
+    """In a, half of the samples are 3 + 2, and what follows in the text is 5."""
     found = figures_of(observed(Calculator(TOOL | {"3 + 2": response})), 0.5, STRUCTURE).imitation
     assert (found.right, found.as_good) == (0.0, share)
 
@@ -124,16 +124,16 @@ def test_a_response_that_tells_the_value_is_as_good(response: str, share: float)
     ("raws", "stuck"),
     [
         (["Calister()", "Ca pup()", "Caigh()", "Calculator(1)"], "Ca"),  # 3 of 4; common with Calculator: 3, 2 and 2
-        (["Calister()", "Ca pup()", "Calculator(1)", "Calculator(2)"], ""),  # only half of the draws
+        (["Calister()", "Ca pup()", "Calculator(1)", "Calculator(2)"], ""),  # only half of the samples
         (["Calculators(1)", "Calculator", "QA(a)", "(2)"], ""),  # the name is written whole, or not begun
     ],
 )
 def test_the_part_of_a_name_behind_which_a_model_goes_astray(raws: list[str], stuck: str) -> None:
     outcomes = {"Calculator(1)": "ok", "Calculator(2)": "ok"}
-    draws = tuple(
+    samples = tuple(
         DrawnCall("a", "calculator", AT_A, -1.0, 0, raw, outcomes.get(raw, "wrong_tool"), "", 1) for raw in raws
     )
-    found = figures_of(replace(observed(), draws=draws), 0.5, STRUCTURE)
+    found = figures_of(replace(observed(), samples=samples), 0.5, STRUCTURE)
     assert found.imitation.stuck_after == stuck
     assert ("another name" in judge(found).suggestion) == bool(stuck)
 
@@ -175,7 +175,7 @@ def test_an_unrelated_call_of_a_tool_without_input_stands_elsewhere() -> None:
     gold = GoldCall("a", "calendar", "", AT_A, "5")
     pairs = ChosenDocuments(((document, a_verdict(document)),), (gold,), 0)
     for seed in range(12):
-        config = SampleConfig(tau_s=0.9, top_k=1, draws=1, seed=seed)
+        config = SampleConfig(tau_s=0.9, top_k=1, samples=1, seed=seed)
         calendar = FakeTool({"": "Monday"}, "Calendar")
         seen = observe(lm, calendar, a_prompt("calendar"), pairs, config, occupied={"a": [AT_A, 2, 6]})
         kinds = {trial.kind: trial.scored for trial in seen.trials}

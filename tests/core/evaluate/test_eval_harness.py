@@ -185,10 +185,10 @@ def test_a_long_context_loses_its_beginning() -> None:
     assert 32 - 3 < model.written[2].generation.prompt_tokens <= 32 + 1
 
 
-def test_repeated_draws_differ_and_come_again() -> None:
+def test_repeated_samples_differ_and_come_again() -> None:
     lm = tiny_lm()
-    draws = ("Once", {"do_sample": True, "temperature": 1.5, "max_gen_toks": 12})
-    requests = asking("generate_until", draws, draws, draws, ("Once", {"do_sample": False, "max_gen_toks": 12}))
+    samples = ("Once", {"do_sample": True, "temperature": 1.5, "max_gen_toks": 12})
+    requests = asking("generate_until", samples, samples, samples, ("Once", {"do_sample": False, "max_gen_toks": 12}))
     model = HarnessModel(Toolformer(lm, []), GenerationSettings(top_k=0))
     texts = model.generate_until(requests)
     assert len(set(texts)) == 4

@@ -1,4 +1,4 @@
-"""The random-operand baseline: worked by hand, and compared with draws."""
+"""The random-operand baseline: worked by hand, and compared with samples."""
 
 import random
 

@@ -39,9 +39,9 @@ def greedy(lm: TransformersLM, text: str, tokens: int) -> str:
 
 def test_calls_are_those_of_the_plain_computation() -> None:
     lm = tiny_lm()
-    draws = HFSmallLM(lm).calls(HEAD, TEXTS, max_tokens=12)
+    samples = HFSmallLM(lm).calls(HEAD, TEXTS, max_tokens=12)
     plain = [greedy(lm, HEAD.head + text, 12) for text in TEXTS]
-    assert [draw.text if draw else None for draw in draws] == plain
+    assert [draw.text if draw else None for draw in samples] == plain
 
 
 def test_sampled_calls_depend_on_prompt_and_text_alone() -> None:

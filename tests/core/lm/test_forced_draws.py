@@ -1,4 +1,4 @@
-"""Draws that are given their beginning, and draws that can no longer become a call of the wanted tool."""
+"""Draws that are given their beginning, and samples that can no longer become a call of the wanted tool."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,14 +43,14 @@ def assert_alike(ours: dict[DrawRequest, Draw], theirs: dict[DrawRequest, Draw],
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("family", ["gpt2", "gptj", "llama", "mistral"])
 def test_the_engine_draws_what_the_plain_computation_draws(family: str, temperature: float) -> None:
-    """GPT-J's draws have a copy each of what they continue; all others share it."""
+    """GPT-J's samples have a copy each of what they continue; all others share it."""
     lm = tiny_lm(family)
     assert_alike(drawn(lm, TEXTS, temperature), drawn(PlainLM(lm.hf_model), TEXTS, temperature))
 
 
 @pytest.mark.parametrize("how", ["two tokens", "windows", "wanted"])
 def test_the_same_of_other_triggers_windows_and_names(how: str) -> None:
-    """A " [" of two tokens; windows whose keys and values are computed again; draws that end where they are no call."""
+    """A " [" of two tokens; windows whose keys and values are computed anew; samples that end where no call is left."""
     lm = tiny_lm(merged_trigger=how != "two tokens", context=256, **({"cache_budget": 1} if how == "windows" else {}))
     more = {"name": "WikiSearch"} if how == "wanted" else {}
     ours, plain = (drawn(one, [TEXTS[1], LONG], 1.0, **more) for one in (lm, PlainLM(lm.hf_model)))
@@ -74,7 +74,7 @@ def test_the_limit_counts_the_given_tokens() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gptj"])
 def test_given_tokens_pass_through_the_model_once_a_position(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two positions of eight draws each: " [" and every given token pass in two rows, not in sixteen."""
+    """Two positions of eight samples each: " [" and every given token pass in two rows, not in sixteen."""
     lm = tiny_lm(family)
     (scan,) = lm.scan(PROMPT, [TEXTS[0]])
     asked = [DrawRequest(0, int(scan.positions[0][at]), n) for at in (0, 5) for n in range(8)]
@@ -155,8 +155,8 @@ def test_the_name_is_given_and_any_token_that_opens_its_bracket_may_follow() -> 
     assert allowed == [t for t in tokens if lm.hf_model.text([*given, t]).startswith(CALENDAR)]
 
 
-def test_forced_draws_are_the_free_draws_that_begin_so() -> None:
-    """All free draws of the name's tokens and one more are enumerated: filtered and normalised, they are the forced.
+def test_forced_samples_are_the_free_samples_that_begin_so() -> None:
+    """All free samples of the name's tokens and one more are enumerated: filtered and normalised, they are the forced.
 
     p(forced t) = p(name, t) / sum over allowed t' of p(name, t'), and that sum is what log_p_begin tells. Which t a
     seed draws is where its first number, in [0, 1), falls among the cumulative p(forced t).

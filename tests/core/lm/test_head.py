@@ -49,8 +49,8 @@ def test_log_probabilities_of_targets(layer: torch.nn.Linear) -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
-def test_draws_pass_the_distribution_function_where_it_says(layer: torch.nn.Linear, temperature: float) -> None:
-    """Two draws of every row: at the drawn token the function passes u, give or take how float32 rounds logits."""
+def test_samples_pass_the_distribution_function_where_it_says(layer: torch.nn.Linear, temperature: float) -> None:
+    """Two samples of every row: at the drawn token the function passes u, give or take how float32 rounds logits."""
     hidden, owner = torch.randn(ROWS, 16), torch.arange(ROWS).repeat_interleave(2)
     u = torch.rand(2 * ROWS, dtype=torch.float64)
     got = head_of(layer).draw(hidden, owner, u, temperature)

@@ -29,7 +29,7 @@ LONG = " ".join(f"In {1900 + i} there were {i} of them." for i in range(30))
 def test_every_shape_in_ragged_batches(family: str) -> None:
     """Texts of one token and of sixty together; a window of 24 tokens (Mistral, Qwen2) is shorter than the prompt.
 
-    GPT-J's attention is its own, so its draws have a copy each of what they continue; all others share it.
+    GPT-J's attention is its own, so its samples have a copy each of what they continue; all others share it.
     """
     lm = tiny_lm(family)
     assert_alike(lm, TEXTS)
@@ -52,7 +52,7 @@ def test_batches_change_nothing(family: str, budgets: dict[str, int]) -> None:
     assert_alike(tiny_lm(family, context=256, **budgets), [TEXTS[1], LONG])
 
 
-def test_draws_of_two_documents_in_one_product_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_of_two_documents_in_one_product_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(prefixes._TOGETHER, "cpu", 2)
     assert_alike(tiny_lm(), TEXTS[:3])
 
@@ -171,7 +171,7 @@ def test_what_a_long_text_takes_does_not_grow_with_its_length(times: int, monkey
     usual = lm.hf_model.hidden
 
     def recorded(ids: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
-        if ids.shape[1] > 1:  # a pass over windows, not a step of draws
+        if ids.shape[1] > 1:  # a pass over windows, not a step of samples
             rows.append(ids.numel())
         return usual(ids, *more, **named)
 
@@ -222,11 +222,11 @@ class TestBudget:
         def scans() -> list[Any]:
             return [x for positions, log_probs in scanned(lm, TEXTS).values() for x in (*positions, *log_probs)]
 
-        def draws() -> list[Any]:
+        def samples() -> list[Any]:
             return [*drawn(lm, TEXTS, 1.0).values()]
 
         full = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")
-        for run, error in ((scores, torch.OutOfMemoryError("")), (scans, full), (draws, MemoryError())):
+        for run, error in ((scores, torch.OutOfMemoryError("")), (scans, full), (samples, MemoryError())):
             wanted = run()
             before, usual, failed = lm.hf_model.budget.tokens, lm.hf_model.hidden, []
 
@@ -246,7 +246,7 @@ class TestBudget:
             (said,) = caplog.messages
             assert said.startswith("out of memory with a batch of")
             assert f"holds at most {before // 2} tokens" in said
-            assert got == (wanted if run is draws else pytest.approx(wanted, abs=CLOSE, nan_ok=True))
+            assert got == (wanted if run is samples else pytest.approx(wanted, abs=CLOSE, nan_ok=True))
 
     def test_one_sequence_that_does_not_fit_is_an_error_a_user_can_mend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lm = tiny_lm("gpt2")
@@ -276,7 +276,7 @@ def test_p_of_a_bracket_behind_a_call_is_that_of_the_sequence_written_out(family
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gptj", "mistral"])
-def test_scans_and_draws_beside_plain_texts_equal_the_plain_computation(family: str) -> None:
+def test_scans_and_samples_beside_plain_texts_equal_the_plain_computation(family: str) -> None:
     lm = tiny_lm(family, context=256)
     middle, end = LONGER.index(" there", len(LONGER) // 2), len(LONGER)
     longs = [Insertion(LONGER, middle, FIRST), Insertion(LONGER, middle, FIRST * 2), Insertion(LONGER, end, FIRST)]

@@ -1,4 +1,4 @@
-"""Whether draws may share a document's keys and values is tried in every precision; if not, a warning says so."""
+"""Whether samples may share a document's keys and values is tried in every precision; if not, a warning says so."""
 
 import logging
 import re

@@ -98,7 +98,7 @@ def test_a_start_token_of_the_configuration_alone() -> None:
 
 NO_CACHE = r"keeps no keys and values of what it read \(.*not supported"
 BOTH_WAYS = r"reads in both directions.*a causal LM is needed"
-OWN_POSITIONS = r"ignores the positions it is given .*not supported"  # draws of unequal length would go astray
+OWN_POSITIONS = r"ignores the positions it is given .*not supported"  # samples of unequal length would go astray
 DECODER = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
 CONVOLUTIONS = {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}
 

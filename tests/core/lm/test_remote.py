@@ -128,7 +128,7 @@ def drawn(lm: LanguageModel, temperature: float, tokens: int = 8, begin: str = "
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_draws_are_those_of_the_model_here(temperature: float) -> None:
+def test_samples_are_those_of_the_model_here(temperature: float) -> None:
     local = tiny_lm("gpt2")
     with remote(local) as lm:
         assert drawn(lm, temperature) == drawn(PlainLM(local.hf_model), temperature)
@@ -136,7 +136,7 @@ def test_draws_are_those_of_the_model_here(temperature: float) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_given_beginning_and_the_token_behind_it_are_those_of_the_model_here(temperature: float) -> None:
-    """The server goes on with the seed's first number, and the model here with its second; so draws end before that."""
+    """The server goes on with the seed's first number, the model here with its second; so samples end before that."""
     local = tiny_lm("gpt2")
     room = len(local.hf_model.beginning("QA(").given) + 1
     with remote(local, local.hf_model.lm_head.size) as lm:

@@ -37,11 +37,11 @@ def test_the_server_draws_what_the_model_would(server: FakeVllm, temperature: fl
     lm = lm_of(server)
     ours, plain = (drawn(one, TEXTS[:2], temperature, seed=2**63 - 999) for one in (lm, PlainLM(lm.hf_model)))
     assert ours == plain
-    draws = [body for body in server.asked if "prompt_logprobs" not in body]
-    assert len(draws) >= 6
+    samples = [body for body in server.asked if "prompt_logprobs" not in body]
+    assert len(samples) >= 6
     assert all(body.items() >= MUST_BE_SAID.items() for body in server.asked)
-    assert all(0 <= body["seed"] < 2**63 for body in draws)
-    assert {body["n"] for body in draws} == {1}  # n draws of one request would share a seed
+    assert all(0 <= body["seed"] < 2**63 for body in samples)
+    assert {body["n"] for body in samples} == {1}  # n samples of one request would share a seed
 
 
 def test_scan_and_scores_are_the_models_own(server: FakeVllm) -> None:

@@ -245,7 +245,7 @@ def test_a_decorator_between_hides_no_edit(tmp_path: Path) -> None:
         ("language='English'", "no ISO 639 code"),
         ("version=2", "version: Input should be a valid string"),
         ("tau_f='high'", "tau_f: Input should be a valid number"),  # else the build fails at its last stage
-        ("draws=2.5", "draws: Input should be a valid integer"),
+        ("samples=2.5", "samples: Input should be a valid integer"),
         (r"prompt='Add calls.\n[F(1)]\n'", r"the prompt has no \{text\}"),
         ("examples=['ab']", "examples.0: Input should be a valid tuple"),  # else the question a, the input b
         ("sort=42", "sort: Extra inputs"),

@@ -174,7 +174,7 @@ def test_the_calls_are_those_of_a_build(built: Built) -> None:
         ["calculator", "calendar"],
         urls=[row["url"] for row in documents],
         top_k=3,
-        draws=2,
+        samples=2,
         tau_f={"calendar": 0.2},
     )
     assert [row["doc_id"] for row in documents] == [document_id(row["text"], row["url"]) for row in documents]

@@ -56,7 +56,7 @@ def test_the_run_holds_thresholds_digests_yields_and_calls(
     assert [params[f"tau_f.{tool}"] for tool in ("calculator", "calendar")] == ["0.5", "0.2"]  # the paper's, the given
     # tau_s is the paper's by tool, k and m are those of the test's builds
     for tool, resolved in (("calculator", ["0.0", "3", "2"]), ("calendar", ["0.05", "3", "2"])):
-        assert [params[f"{name}.{tool}"] for name in ("tau_s", "top_k", "draws")] == resolved
+        assert [params[f"{name}.{tool}"] for name in ("tau_s", "top_k", "samples")] == resolved
     assert params["model"] == "embedded"
     assert (run.data.tags["kind"], run.data.tags["dataset_digest"]) == ("build", dataset.version)
     (given,) = run.inputs.dataset_inputs

@@ -53,9 +53,9 @@ def log_probs(asked: ScoreRequest) -> list[float]:
 def model() -> ScriptedLM:
     first = {"calculator": "Calculator(30 - 12)]", "calendar": "Calendar()]"}
     behind = {"calculator": "Calculator(2023 - 2000)]", "calendar": "Calendar()]"}
-    draws = {(tool, TEXT, AT): [call] for tool, call in first.items()}
-    draws |= {(t, TEXT[:AT] + z, AT + len(z)): [call] for t, call in behind.items() for z in (TODAY, GUESS)}
-    return ScriptedLM({(tool, TEXT): {AT: -0.1} for tool in first}, draws, log_probs)
+    samples = {(tool, TEXT, AT): [call] for tool, call in first.items()}
+    samples |= {(t, TEXT[:AT] + z, AT + len(z)): [call] for t, call in behind.items() for z in (TODAY, GUESS)}
+    return ScriptedLM({(tool, TEXT): {AT: -0.1} for tool in first}, samples, log_probs)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
-    own: dict[str, object] = {"top_k": 1, "draws": 1, "tau_f": {}, "workers": 1}
+    own: dict[str, object] = {"top_k": 1, "samples": 1, "tau_f": {}, "workers": 1}
     return small_build(corpus, data, **{**own, **changes})
 
 
@@ -90,7 +90,7 @@ def test_the_chain_is_kept_and_every_row_accounted_for(chained: Built) -> None:
     assert found.conserved
     by = {(b.stage, b.tool, b.unit): b for b in found.balances}
     # two starts (each single call leaves 3.2 or 4 nats), two tools, one draw each; the calendar is asked once
-    steps = [by["sample_2", tool, "draws"] for tool in ("calculator", "calendar")]
+    steps = [by["sample_2", tool, "samples"] for tool in ("calculator", "calendar")]
     assert [(step.rows_in, dict(step.dropped)) for step in steps] == [(2, {}), (2, {"repeated": 1})]
     assert by["assemble", "", "calls"].dropped == {"below_threshold": 2}
     assert (by["assemble", "", "chains"].rows_in, by["assemble", "", "chains"].kept) == (3, 1)
@@ -111,12 +111,12 @@ def test_people_see_the_chain(chained: Built, run: Run) -> None:
     assert [row["loss_response"] for row in kept] == [None, pytest.approx(0.8)]
     (row,) = rows_of(data / "warehouse.duckdb", "SELECT doc_id FROM documents")
     told = json.loads(run("explain", row["doc_id"], "--data", data, "--json").out)
-    fates = {
-        (*(one["tool"] for one in call.get("preceding_calls") or ()), call["tool"]): call["fate"]
+    outcomes = {
+        (*(one["tool"] for one in call.get("preceding_calls") or ()), call["tool"]): call["outcome"]
         for call in told["calls"]
     }
-    assert fates["calendar", "calculator"] == "kept"
-    assert fates["calendar",] == fates["calculator", "calculator"] == "below_threshold"
+    assert outcomes["calendar", "calculator"] == "kept"
+    assert outcomes["calendar",] == outcomes["calculator", "calculator"] == "below_threshold"
     assert "[calendar:" in run("explain", row["doc_id"], "--data", data).out
     sql = "SELECT DISTINCT stage, tool FROM lineage WHERE ends_with(stage, '_2')"
     assert len(rows_of(data / "warehouse.duckdb", sql)) == 6

@@ -10,7 +10,7 @@ from flows.build_dataset.notes import notes_on_build, notes_on_training, nothing
 from flows.build_dataset.parameters import BuildParameters
 from tests.support.small_builds import small_build
 from toolformer_core.embedded import CORPUS
-from warehouse.queries import Sample, rows_of
+from warehouse.queries import CallInContext, rows_of
 from warehouse.queries.builds import StageBalance
 from warehouse.store import Store
 
@@ -64,15 +64,15 @@ def scored(below: int, **more: int) -> list[StageBalance]:
     return [
         StageBalance("prefilter", "calculator", "documents", 1, 30, 20, {"few_numbers": 10}),
         StageBalance("sample", "calculator", "documents", 1, 20, 20),
-        StageBalance("sample", "calculator", "draws", 1, 200, calls, {"wrong_tool": 200 - calls}),
+        StageBalance("sample", "calculator", "samples", 1, 200, calls, {"wrong_tool": 200 - calls}),
         StageBalance("score", "calculator", "calls", 1, calls, calls),
         StageBalance("assemble", "", "calls", 1, calls, 0, {"below_threshold": below, **more}),
         StageBalance("assemble", "", "documents", 1, 30, 0, {"no_surviving_call": 30}),
     ]
 
 
-def call(tool: str, gain: float) -> Sample:
-    return Sample("d", tool, 0, "1+1", "2", gain, "", "")
+def call(tool: str, gain: float) -> CallInContext:
+    return CallInContext("d", tool, 0, "1+1", "2", gain, "", "")
 
 
 def test_where_calls_help_a_little_a_lower_threshold_is_the_next_thing_to_ask_for() -> None:
@@ -81,14 +81,14 @@ def test_where_calls_help_a_little_a_lower_threshold_is_the_next_thing_to_ask_fo
         "C* is empty: no call reached its tool's tau_f (calculator 0.5, qa 1; in nats).",
         # 193 = 200 - 7
         "Main reason: below_threshold 7 (assemble), of 7 calls. "
-        "Most rows were lost before: wrong_tool 193 (sample calculator), of 200 draws.",
+        "Most rows were lost before: wrong_tool 193 (sample calculator), of 200 samples.",
         "Next: toolformer what-if --tau calculator=0.31,qa=0.42 --data '/runs/my data'",
     ]
 
 
 def test_where_every_call_hurts_the_model_is_to_be_looked_at() -> None:
     told = nothing_kept(scored(150), [call("calculator", -0.2)], TAU, ASKED, DATA)
-    assert told[1] == "Main reason: below_threshold 150 (assemble), of 150 calls."  # 50 draws were lost before
+    assert told[1] == "Main reason: below_threshold 150 (assemble), of 150 calls."  # 50 samples were lost before
     assert told[-1] == "Next: toolformer diagnose --model gpt2 --tools calculator,qa --tau-s 0.1"
     # a threshold of 0.00 would be one: what gains less than a hundredth of a nat is no help
     assert nothing_kept(scored(150), [call("qa", 0.004)], TAU, ASKED, DATA)[-1] == told[-1]
@@ -104,7 +104,7 @@ def test_where_nothing_was_scored_the_step_at_which_nothing_was_left_is_named() 
     balances = [
         StageBalance("prefilter", "calculator", "documents", 1, 30, 0, {"few_numbers": 30}),
         StageBalance("prefilter", "qa", "documents", 1, 30, 0, {"wrong_language": 29}, {"too_long": 1}),
-        StageBalance("sample", "qa", "draws", 1, 0, 0),
+        StageBalance("sample", "qa", "samples", 1, 0, 0),
         StageBalance("assemble", "", "calls", 1, 0, 0),
         StageBalance("assemble", "", "documents", 1, 30, 0, {"no_surviving_call": 30}),
     ]

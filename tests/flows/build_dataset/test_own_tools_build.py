@@ -53,7 +53,7 @@ def test_a_tool_of_ones_own_stands_alone_unless_others_are_named(folder: Path) -
 def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     spec = resolve(parameters(folder, tools=["calculator"]))
     assert spec.tool_names == {"calculator": "Calculator", "miles": "Miles"}
-    assert spec.sample["miles"] == SampleConfig(tau_s=0.0, top_k=10, draws=10)
+    assert spec.sample["miles"] == SampleConfig(tau_s=0.0, top_k=10, samples=10)
     assert spec.assemble.tau_f == {"miles": 0.5}
     assert spec.filters["miles"].keywords == ("mile", "miles")
     assert "calculator" not in spec.filters
@@ -61,7 +61,7 @@ def test_what_a_tool_declares_is_what_the_build_uses(folder: Path) -> None:
     assert tool_of(spec, "miles").fingerprint == spec.tool_digests["miles"]
     # what the user says comes before what the tool declares
     spec = resolve(parameters(folder, top_k=3, tau_f={"miles": 0.1}))
-    assert (spec.sample["miles"].top_k, spec.sample["miles"].draws, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
+    assert (spec.sample["miles"].top_k, spec.sample["miles"].samples, spec.assemble.tau_f) == (3, 10, {"miles": 0.1})
 
 
 def test_a_folder_of_prompts_comes_before_the_tools_own(folder: Path) -> None:

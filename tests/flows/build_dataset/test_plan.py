@@ -163,8 +163,8 @@ def test_estimates_are_in_proportion_to_documents(few_documents: Path, as_built:
     (own,) = (one for one in plan.stages if (one.stage, one.tool) == ("sample", "calculator"))
     assert own.because == {"top_k: 3 -> 2": 3}
     assert own.estimate is not None
-    # the three past shards hold the same 16 documents, and two of three positions at two draws each: 2 * 2 / (3 * 2)
-    assert (own.estimate.shards, own.estimate.same_draws) == (3, False)
+    # the three past shards hold the same 16 documents, and two of three positions at two samples each: 2 * 2 / (3 * 2)
+    assert (own.estimate.shards, own.estimate.same_samples) == (3, False)
     assert own.estimate.seconds == pytest.approx(2 / 3 * sum(c.seconds for c in commits))
     assert own.estimate.lm_tokens == pytest.approx(2 / 3 * sum(c.counters["lm_tokens"] for c in commits))
     assert own.estimate.lm_tokens > 0
@@ -174,15 +174,15 @@ def test_estimates_are_in_proportion_to_documents(few_documents: Path, as_built:
     tokens = sum(c.counters["lm_tokens"] for c in Store(as_built).commits("score") if c.tool == "calculator")
     assert score.at_most is not None
     assert score.at_most.lm_tokens == pytest.approx(2 / 3 * tokens)
-    other = plan_build(small_build(few_documents, as_built, top_k=2, draws=3))  # 2 * 3 = 3 * 2
-    assert all(one.at_most.same_draws for one in other.stages if one.at_most is not None)
+    other = plan_build(small_build(few_documents, as_built, top_k=2, samples=3))  # 2 * 3 = 3 * 2
+    assert all(one.at_most.same_samples for one in other.stages if one.at_most is not None)
     assert not any(plan.total.lower_bound for plan in (plan, other))
 
 
 def test_what_is_not_known_makes_a_sum_a_lower_bound_and_a_pilot_is_named(
     run: Run, few_documents: Path, as_built: Path, tmp_path: Path, no_model: None
 ) -> None:
-    options = ["--top-k", "3", "--draws", "2", "--shard-documents", "6", "--tau-f", "calendar=0.2", "--licence", "CC 0"]
+    options = [*"--top-k 3 --samples 2 --shard-documents 6 --tau-f calendar=0.2".split(), "--licence", "CC 0"]
     asked = ["plan", "--corpus", few_documents, "--tools", "calculator,calendar,mt", *options, "--data"]
     assert json.loads(run(*asked, as_built, "--json").out)["total"]["lower_bound"]  # nothing is known of mt
     assert "To do: at least " in run(*asked, as_built).out
@@ -198,7 +198,7 @@ def test_what_is_not_known_makes_a_sum_a_lower_bound_and_a_pilot_is_named(
     # a tenth of 16 documents is 1; what is asked for in the default way is not repeated
     expected = f"toolformer build --corpus {few_documents} --data '{new}' --tools calculator,calendar,mt --limit 1 "
     assert command.strip() == (
-        f"{expected}--top-k 3 --draws 2 --tau-f calendar=0.2 --shard-documents 6 --licence 'CC 0'"
+        f"{expected}--top-k 3 --samples 2 --tau-f calendar=0.2 --shard-documents 6 --licence 'CC 0'"
     )
     # the command is one that the program takes, and asks for the same but for the limit
     again = json.loads(run(*shlex.split(command.replace(" build ", " plan "))[1:], "--json").out)

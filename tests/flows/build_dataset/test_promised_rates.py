@@ -62,7 +62,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
-    own: dict[str, object] = {"tools": ["calculator"], "shard_documents": 6, "top_k": 1, "draws": 1}
+    own: dict[str, object] = {"tools": ["calculator"], "shard_documents": 6, "top_k": 1, "samples": 1}
     return small_build(corpus, data, **{**own, "tau_f": "fdr=0.1", **changes})
 
 

@@ -60,7 +60,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def parameters(corpus: Path, data: Path, **changes: object) -> BuildParameters:
     """A build of little work; 0.05 is the least tau_s for which 20 tokens a position tell all: 1 / (20 + 1) = 0.048."""
-    few = {"tools": ["calculator"], "tau_s": 0.05, "top_k": 2, "draws": 2, "workers": 1}
+    few = {"tools": ["calculator"], "tau_s": 0.05, "top_k": 2, "samples": 2, "workers": 1}
     little = {**few, "tau_f": {"calculator": -5.0}}
     return BuildParameters.model_validate({"corpus": str(corpus), "data": str(data), **little, **changes})
 
@@ -123,7 +123,7 @@ def test_another_model_ends_the_build(server: FakeVllm, other: TransformersLM, c
 
 
 def test_a_lower_tau_s_is_told_and_unseen_positions_are_counted(server: FakeVllm, corpus: Path, tmp_path: Path) -> None:
-    asked = parameters(corpus, tmp_path / "data", tau_s=0.0, top_k=1, draws=1, **behind(server))
+    asked = parameters(corpus, tmp_path / "data", tau_s=0.0, top_k=1, samples=1, **behind(server))
     assert any("for a tau_s of at least 0.048 (calculator 0)" in note for note in plan_build(asked).notes)
     assert not (tmp_path / "data").exists()
     run_build(asked)

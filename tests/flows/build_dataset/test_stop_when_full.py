@@ -85,7 +85,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(corpus: Path, data: Path, **changes: object) -> BuildParameters:
-    own: dict[str, object] = {"shard_documents": 1, "top_k": 1, "draws": 1, "tau_f": {}, "max_examples": 2}
+    own: dict[str, object] = {"shard_documents": 1, "top_k": 1, "samples": 1, "tau_f": {}, "max_examples": 2}
     return small_build(corpus, data, **{**own, "stop_when_full": True, **changes})
 
 

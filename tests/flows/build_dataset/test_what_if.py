@@ -207,7 +207,7 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
     assert note.startswith("the current C* was assembled with --ratings not-rejected, which left out 1 scored call")
     own = ("doc_id", "tool", "position", "input", "response")
     calls = trace_document(store, snapshot, rejected.doc_id).calls
-    assert [c["fate"] for c in calls if CallIdentity(*(c[name] for name in own)) == rejected] == ["rejected"]
+    assert [c["outcome"] for c in calls if CallIdentity(*(c[name] for name in own)) == rejected] == ["rejected"]
     assert plan_build(small_build(few_documents, as_built, ratings="not-rejected")).nothing_to_do
     assert plan_build(small_build(few_documents, as_built)).nothing_to_do  # without marks all is as it was
 

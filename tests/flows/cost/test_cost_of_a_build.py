@@ -15,8 +15,8 @@ from flows.cost.parameters import CostOptions
 from flows.cost.shapes import KNOWN_SHAPES, ModelShape, config_of, shape_of
 from toolformer_core.errors import ModelError, UnknownNameError, UsageError
 
-# A thousand documents for one tool: 500 kept, 2,000 draws, 1,000 of them calls, 500 questions, 250 scored.
-RATES = """calculator.kept_share=0.5,calculator.draws=4,ok_share=0.5,calls_per_ok_draw=0.5,scored_per_ok_draw=0.25,
+# A thousand documents for one tool: 500 kept, 2,000 samples, 1,000 of them calls, 500 questions, 250 scored.
+RATES = """calculator.kept_share=0.5,calculator.samples=4,ok_share=0.5,calls_per_ok_draw=0.5,scored_per_ok_draw=0.25,
     calculator.scan_tokens=100,draw_tokens=10,calculator.score_tokens=50,call_seconds=3.6,text_tokens=100,prompt_tokens=0"""
 # 12 x 10^6 weights in matrices (4 x 1,000^2 of attention, 8 x 1,000^2 of the MLP), and 10^6 in the output layer.
 CONFIG = {"model_type": "gpt2", "n_embd": 1000, "n_layer": 1, "n_head": 10, "vocab_size": 1000}
@@ -54,7 +54,7 @@ def test_work_by_hand(model: str) -> None:
 
 def test_chains_by_hand(model: str) -> None:
     found = stages(by_hand(model, chain_depth=3))
-    # 0.5 x 4 x 0.5 x 0.25 = 0.25 calls are scored for a document, fewer than five: 1,000 x 0.25 starts, ten draws each
+    # 0.5 x 4 x 0.5 x 0.25 = 0.25 calls are scored a document, fewer than five: 1,000 x 0.25 starts, ten samples each
     for depth in (2, 3):
         units = [found[f"{stage}_{depth}"].units for stage in ("sample", "execute", "score")]
         assert units == [250, 2500 * 0.5 * 0.5, 2500 * 0.5 * 0.25]
@@ -76,8 +76,8 @@ def test_gpu_hours_by_hand(model: str) -> None:
     found = stages(plan)
     # A scanned token: 24 x 10^6 + 4 x 1,000 x 100 FLOPs, and for half of them 2 x 1,000 x 1,000 more, at 5 x 10^11 a
     # second: 25.4 x 10^6 / 5 x 10^11 = 50.8 us.
-    # A drawn token is held up by memory: 2 x 13 x 10^6 bytes for two draws, and of 200 tokens looked back at 2 x 2 x
-    # 1,000 bytes each, shared by two draws: 13 x 10^6 + 0.4 x 10^6 bytes at 5 x 10^8 a second = 26.8 ms.
+    # A drawn token is held up by memory: 2 x 13 x 10^6 bytes for two samples, and of 200 tokens looked back at 2 x 2 x
+    # 1,000 bytes each, shared by two samples: 13 x 10^6 + 0.4 x 10^6 bytes at 5 x 10^8 a second = 26.8 ms.
     assert found["sample"].gpu_hours == pytest.approx((50_000 * 50.8e-6 + 20_000 * 0.0268) / 3600)
     # A scored token looks back at half of a call of 25 tokens and half a text: 24 x 10^6 + 4 x 1,000 x 37.5 FLOPs.
     assert found["score"].gpu_hours == pytest.approx(12_500 * 48.3e-6 / 3600)

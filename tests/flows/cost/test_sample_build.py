@@ -14,10 +14,10 @@ from toolformer_core.errors import UsageError
 from warehouse.commits import DataFile, Dataset, RowCounts
 from warehouse.store import Store
 
-# Two shards of 50 documents for one tool: 40 kept, 200 draws, 100 of them calls, 64 calls of the tool, 80 scored.
+# Two shards of 50 documents for one tool: 40 kept, 200 samples, 100 of them calls, 64 calls of the tool, 80 scored.
 _ROWS: dict[str, list[RowCounts]] = {
     "prefilter": [RowCounts("documents", 50, 20, {"no": 30})],
-    "sample": [RowCounts("documents", 20, 18, {"no_call": 2}), RowCounts("draws", 100, 50, {"unparsable": 50})],
+    "sample": [RowCounts("documents", 20, 18, {"no_call": 2}), RowCounts("samples", 100, 50, {"unparsable": 50})],
     "execute": [RowCounts("calls", 30, 30)],
     "score": [RowCounts("calls", 50, 40, {"same": 10})],
 }
@@ -45,7 +45,7 @@ def sample_folder(folder: Path, **run: Any) -> Path:
     commit("ingest", "", "corpus", balances=rows, counters={"cpu_seconds": 0.01}, parts={"config": "i"})
     for shard in ("part-00000", "part-00001"):
         for stage, balances in _ROWS.items():
-            config: dict[str, Any] = {"top_k": 5, "draws": 2} if stage == "sample" else {}
+            config: dict[str, Any] = {"top_k": 5, "samples": 2} if stage == "sample" else {}
             commit(stage, "calculator", shard, balances=balances, counters=_COUNTERS[stage], config=config)
         documents = [RowCounts("calls", 40, 10, {"low": 30}), RowCounts("documents", 50, 10, {"no": 40})]
         commit("assemble", "", shard, balances=documents, counters={"cpu_seconds": 0.02})
@@ -54,7 +54,7 @@ def sample_folder(folder: Path, **run: Any) -> Path:
 
 
 def plan_from(folder: Path, documents: float, *assume: str, **changes: Any) -> CostPlan:
-    settings: dict[str, Any] = {"tools": ["calculator"], "top_k": 5, "draws": 2, **changes}
+    settings: dict[str, Any] = {"tools": ["calculator"], "top_k": 5, "samples": 2, **changes}
     parameters = BuildParameters(corpus="", data=str(folder.parent / "none"), **settings)
     return cost_of_build(parameters, documents, CostOptions(from_=str(folder), assume=list(assume)))
 
@@ -72,21 +72,21 @@ def test_a_plan_of_the_same_build_is_what_its_commits_say(tmp_path: Path, times:
     # per shard 0.05 + 0.06 + 0.04 + 0.08 s and the model's 4 + 3 s
     assert plan.sum("cpu_hours") == pytest.approx(times * 2 * 7.23 / 3600)
     assert {stage.stage: stage.units for stage in plan.stages}["score"] == pytest.approx(times * 80)
-    # 8,000 tokens less 200 draws of 12, over 40 documents that were read twice
+    # 8,000 tokens less 200 samples of 12, over 40 documents that were read twice
     assert {line.name: line.value for line in plan.assumptions}["text_tokens"] == pytest.approx(5600 / 40 / 2)
 
 
-def test_twice_the_draws_are_twice_the_calls_and_the_same_scan(tmp_path: Path) -> None:
+def test_twice_the_samples_are_twice_the_calls_and_the_same_scan(tmp_path: Path) -> None:
     folder = sample_folder(tmp_path / "data")
-    few, many = plan_from(folder, 100), plan_from(folder, 100, draws=4)
+    few, many = plan_from(folder, 100), plan_from(folder, 100, samples=4)
     assert many.sum("tool_calls") == pytest.approx(2 * few.sum("tool_calls"))
-    # 200 draws of 12 tokens are 2,400 of the 8,000 tokens of sample; 200 more draws are 2,400 more, and score doubles
+    # 200 samples of 12 tokens are 2,400 of the 8,000 tokens of sample; 200 more are 2,400 more, and score doubles
     assert many.sum("lm_tokens") == pytest.approx(few.sum("lm_tokens") + 2400 + 4000)
 
 
 def test_with_a_card_the_models_work_is_computed_and_the_rest_measured(tmp_path: Path) -> None:
     folder = sample_folder(tmp_path / "data")
-    parameters = BuildParameters(corpus="", data=str(folder), tools=["calculator"], top_k=5, draws=2)
+    parameters = BuildParameters(corpus="", data=str(folder), tools=["calculator"], top_k=5, samples=2)
     costs = CostOptions(gpu="h100", gpu_price=1.0, assume=["ingest_ms=0", "assemble_ms=0"])
     plan = cost_of_build(parameters, 100, costs)
     assert plan.sum("gpu_hours") > 0
@@ -96,7 +96,7 @@ def test_with_a_card_the_models_work_is_computed_and_the_rest_measured(tmp_path:
 
 
 @pytest.mark.parametrize("changes", [{"model": "gpt-j-6b"}, {"draw_form": "forced"}, {"decoys": 2}], ids=str)
-def test_a_build_sampled_otherwise_says_nothing_of_draws_and_tokens(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_build_sampled_otherwise_says_nothing_of_samples_and_tokens(tmp_path: Path, changes: dict[str, Any]) -> None:
     found = origins(plan_from(sample_folder(tmp_path / "data"), 100, **changes))
     assert found["calculator.kept_share"] == found["calculator.call_seconds"] == "measured"
     assert found["ok_share"] == "assumed"

@@ -86,7 +86,7 @@ def test_mlflow_holds_thresholds_digests_curves_and_the_candidate(built: Built, 
     client = MlflowClient(undisturbed.tracking, undisturbed.tracking)
     run = client.get_run(undisturbed.run_id)
     assert run.info.status == "FINISHED"
-    settings = ("tau_f", "tau_s", "top_k", "draws")
+    settings = ("tau_f", "tau_s", "top_k", "samples")
     assert [run.data.params[f"{name}.calendar"] for name in settings] == ["0.2", "0.05", "3", "2"]
     assert run.data.params["recipe.learning_rate"] == "0.001"
     assert run.data.params["dataset_digest"] == built[0].version

@@ -115,8 +115,8 @@ def test_tables_with_the_same_bytes_are_told_apart(tmp_path: Path) -> None:
     read = source.files[0].digest
     verdicts = [put(store, "prefilter", tool, "part-00000", [], inputs=(read,)) for tool in ("calculator", "calendar")]
     assert verdicts[0].files[0].digest == verdicts[1].files[0].digest
-    draws = put(store, "sample", "calendar", "part-00000", [], inputs=(read, verdicts[1].files[0].digest))
-    store.write_run(make_run("r", [source.key, draws.key, *(one.key for one in verdicts)], flow="build-dataset"))
+    samples = put(store, "sample", "calendar", "part-00000", [], inputs=(read, verdicts[1].files[0].digest))
+    store.write_run(make_run("r", [source.key, samples.key, *(one.key for one in verdicts)], flow="build-dataset"))
     step = by_job(steps_of(store, run="r"))["build-dataset.sample.calendar"]
     assert named(store, step.inputs) == {"shards/ingest/_": 3, "shards/prefilter/calendar": 0}
 

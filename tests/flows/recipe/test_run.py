@@ -32,7 +32,7 @@ from warehouse.queries import rows_of
 RECIPE = """\
 tools: [calculator]
 steps:
-  build: {corpus: CORPUS, limit: 6, shard_documents: 3, top_k: 3, draws: 2}
+  build: {corpus: CORPUS, limit: 6, shard_documents: 3, top_k: 3, samples: 2}
   finetune: {dataset: build, arm: [toolformer], profile: core, steps: 2, batch: 2, sequence_length: 128}
   evaluate:
     {task: small-world, limit: 2, max_new_tokens: 4, arms: [toolformer, toolformer-disabled],

@@ -11,7 +11,7 @@ from warehouse.catalog import Catalog
 from warehouse.commits import Commit
 from warehouse.errors import RefusedQueryError
 from warehouse.files.remote import RemoteFiles, public_url
-from warehouse.queries import gain_histogram, rows_of, samples, stats, yield_by_threshold
+from warehouse.queries import best_calls, gain_histogram, rows_of, stats, yield_by_threshold
 from warehouse.queries.explain import explain
 from warehouse.queries.guarded import run_query
 from warehouse.snapshot.pack import pack
@@ -85,12 +85,12 @@ def test_a_document_s_path_needs_its_shard_alone(url: str, monkeypatch: pytest.M
 def test_samples_need_the_shards_that_they_come_from(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = build(Store(url))
     reads = reads_of(monkeypatch)
-    (one,) = samples(snapshot, n=1)
+    (one,) = best_calls(snapshot, n=1)
     assert (one.gain, one.before, one.after[:4]) == (1.0, "Two ", "and ")
     assert names(reads) == {one.doc_id[:2]}
     found = what_if(snapshot, CallFilter({"qa": 0.5}), CallFilter({"qa": 0.2}), n=2)
     assert [call.gain for call in found.comes] == [0.25, 0.25]
-    assert [call.gain for call in samples(snapshot, kept=True)] == [1.0, 1.0, 1.0]
+    assert [call.gain for call in best_calls(snapshot, kept=True)] == [1.0, 1.0, 1.0]
 
 
 def test_views_need_the_url_and_a_packed_file_none(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ Rows = dict[str, list[dict[str, Any]]]  # tool -> scored calls
 
 
 def write(store: Store, shard: str, rows: Rows, run: list[Commit]) -> None:
-    """One shard: draws whose rank is the position, of log p = -rank, and scored calls."""
+    """One shard: samples whose rank is the position, of log p = -rank, and scored calls."""
     for tool, own in rows.items():
         full = [{**scored(tool=tool, **row), "log_p": -float(row["position"])} for row in own]
         places = sorted({(row["doc_id"], row["position"]) for row in full})

@@ -11,7 +11,7 @@ from test_wh_snapshot import build
 from wh_fixtures import make_run, put, snapshot_of
 
 from warehouse.errors import SnapshotError
-from warehouse.queries import current_build, rows_of, samples, stats, yield_by_threshold
+from warehouse.queries import best_calls, current_build, rows_of, stats, yield_by_threshold
 from warehouse.records import write_prompt, write_training
 from warehouse.schema import TABLES
 from warehouse.snapshot.pack import pack
@@ -47,7 +47,7 @@ def test_a_packed_file_answers_alone_what_the_snapshot_answers(data: Path, tmp_p
     snapshot, seen = data / "warehouse.duckdb", []
     sql = "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'"
     answers = {row["n"]: rows_of(snapshot, f"FROM {row['n']} ORDER BY ALL") for row in rows_of(snapshot, sql)}
-    figures = (stats(snapshot), yield_by_threshold(snapshot), samples(snapshot))
+    figures = (stats(snapshot), yield_by_threshold(snapshot), best_calls(snapshot))
     version = rows_of(snapshot, "SELECT version FROM datasets")[0]["version"]
     packed = pack(snapshot, tmp_path / "new" / "c4.duckdb", lambda *table: seen.append(table))
     assert seen == list(packed.tables.items())
@@ -63,7 +63,7 @@ def test_a_packed_file_answers_alone_what_the_snapshot_answers(data: Path, tmp_p
         hidden = dict.fromkeys(places.get(name, []))
         assert str([row | hidden for row in found]) == str([row | hidden for row in rows]), name  # NaN is not NaN
     assert rows_of(moved, "SELECT text FROM prompts") == [{"text": PROMPT}]
-    assert (stats(moved), yield_by_threshold(moved), samples(moved)) == figures
+    assert (stats(moved), yield_by_threshold(moved), best_calls(moved)) == figures
     now = current_build(moved)
     assert (now.run_id, now.version, now.corpus) == ("r1", version, "c4.jsonl")
     assert rows_of(moved, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND comment IS NULL") == []

@@ -12,7 +12,7 @@ from toolformer_core.annotate.call_filter import CallFilter
 from warehouse.commits import Commit, RowCounts
 from warehouse.errors import SnapshotError
 from warehouse.indexed_calls import IndexedCalls
-from warehouse.queries import Yield, gain_histogram, rows_of, samples, stats, yield_by_threshold
+from warehouse.queries import Yield, best_calls, gain_histogram, rows_of, stats, yield_by_threshold
 from warehouse.schema import TABLES
 from warehouse.snapshot import views
 from warehouse.snapshot.tables import column_comments
@@ -105,10 +105,10 @@ def test_stats_add_up(snapshot: Path) -> None:
 
 
 def test_samples_show_the_text_around_the_position(snapshot: Path) -> None:
-    best = samples(snapshot, n=2)
+    best = best_calls(snapshot, n=2)
     assert [(s.tool, s.doc_id, s.gain) for s in best] == [("mt", "d3", 2.5), ("calculator", "d2", 2.0)]
     assert [(s.before, s.after) for s in best] == [("ab😀defghi", "j"), ("", "ab😀defghij")]
-    kept = samples(snapshot, kept=True)  # those that stand in the texts
+    kept = best_calls(snapshot, kept=True)  # those that stand in the texts
     assert [(s.tool, s.doc_id, s.position, s.gain) for s in kept] == [("calculator", "d1", 3, 1.2)]
 
 
@@ -161,16 +161,16 @@ def test_without_runs_the_newest_commit_of_a_shard_is_current(store: Store) -> N
 
 
 def test_lineage_does_not_mix_up_tools_whose_data_are_alike(store: Store) -> None:
-    draws = {tool: put(store, "sample", tool, "s0", []) for tool in ("mt", "qa")}
-    assert draws["mt"].files[0].digest == draws["qa"].files[0].digest
-    score = put(store, "score", "qa", "s0", [], inputs=(draws["qa"].files[0].digest,))
+    samples = {tool: put(store, "sample", tool, "s0", []) for tool in ("mt", "qa")}
+    assert samples["mt"].files[0].digest == samples["qa"].files[0].digest
+    score = put(store, "score", "qa", "s0", [], inputs=(samples["qa"].files[0].digest,))
     stale = put(store, "sample", "qa", "s0", [], parts={"config": "before"})  # the same rows, of another run
     example = put(store, "assemble", "", "s0", [], inputs=(score.files[0].digest,))
     store.write_run(make_run("r0", [stale.key], started="2024-01-01"))
-    store.write_run(make_run("r1", [*(c.key for c in draws.values()), score.key, example.key]))
+    store.write_run(make_run("r1", [*(c.key for c in samples.values()), score.key, example.key]))
     put_dataset(store, "c", [example])
     found = rows_of(snapshot_of(store), "SELECT DISTINCT commit_id FROM lineage")
-    assert {row["commit_id"] for row in found} == {draws["qa"].id, score.id, example.id}
+    assert {row["commit_id"] for row in found} == {samples["qa"].id, score.id, example.id}
 
 
 def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path, snapshot: Path) -> None:
@@ -190,7 +190,7 @@ def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path, snapshot:
         known = {name for table, column, _ in columns for name in (column, f"{table}.{column}")}
         assert column_comments().keys() - known == set()  # none of a column that is gone
     assert stats(path).balances == ()
-    assert samples(path) == []
+    assert best_calls(path) == []
     with duckdb.connect(str(snapshot), read_only=True) as connection:  # and views have the same columns
         for name in ("documents", "scored", "examples", "dataset_examples"):
             found = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
@@ -199,8 +199,8 @@ def test_an_empty_store_has_every_table_with_its_types(tmp_path: Path, snapshot:
 
 def test_every_query_of_the_readme_runs_and_finds_something(store: Store) -> None:
     commits = build(store)
-    draws = [{"doc_id": "d1", "tool": "qa", "position": 3, "raw": "QA(x)", "outcome": "ok", "input": "x", "count": 2}]
-    drawn = put(store, "sample", "qa", "s0", draws)
+    samples = [{"doc_id": "d1", "tool": "qa", "position": 3, "raw": "QA(x)", "outcome": "ok", "input": "x", "count": 2}]
+    drawn = put(store, "sample", "qa", "s0", samples)
     rows = [{"tool": "qa", "input": "x", "failure": "no_result"}]
     failed = put(store, "execute", "qa", "s0", rows, balances=[RowCounts("calls", 1, 0, failed={"no_result": 1})])
     store.write_run(make_run("r1", [c.key for c in (*commits, drawn, failed)]))

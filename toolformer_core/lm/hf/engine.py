@@ -1,7 +1,7 @@
 """The transformers backend: any Hugging Face causal LM behind the `LanguageModel` protocol.
 
-Every document shares the keys and values of its prompt, and a document's draws start from those of its scan, which are
-kept as far as the budgets allow. Every shortcut gives the plain computation's numbers; the tests compare.
+Every document shares the keys and values of its prompt, and a document's samples start from those of its scan, which
+are kept as far as the budgets allow. Every shortcut gives the plain computation's numbers; the tests compare.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TransformersLM:
         out: list[Draw | None] = [None] * len(texts)
         for scan in scan_windows(self.hf_model, prompt, windows_at_end(self.hf_model, prompt, texts)):
             requests = [DrawRequest(n, int(at[0]), 0) for n, at in zip(scan.texts, scan.positions, strict=True)]
-            draws = scan.draw_tokens(requests, max_tokens, 0.0, many=False, name=name)
-            for text, (draw, _) in zip(scan.texts, draws, strict=True):
+            samples = scan.draw_tokens(requests, max_tokens, 0.0, many=False, name=name)
+            for text, (draw, _) in zip(scan.texts, samples, strict=True):
                 out[text] = draw
         return out
 
@@ -147,8 +147,8 @@ class HFScan:
             some = [i for i, (row, _) in enumerate(places) if row in prefixes]
             at = [(number[row], head_length + before + 1) for row, before in (places[i] for i in some)]
             given = list(prefixes.values()), head_length, at, [requests[i].seed for i in some]
-            draws = draw_calls(hf_model, *given, max_tokens, temperature, many=many, name=name, begin=begin)
-            out.update(zip(some, draws, strict=True))
+            samples = draw_calls(hf_model, *given, max_tokens, temperature, many=many, name=name, begin=begin)
+            out.update(zip(some, samples, strict=True))
 
         with hf_model.lock, torch.inference_mode():
             if kept:

@@ -34,7 +34,7 @@ class Budget:
     """What one pass may hold; halved when a pass runs out of memory."""
 
     tokens: int  # per batch, padding included
-    cache: int  # bytes of keys and values that the draws of one round may hold
+    cache: int  # bytes of keys and values that the samples of one round may hold
 
     @classmethod
     def for_model(cls, model: Any, device: torch.device, tokens: int | None, cache: int | None) -> Budget:

@@ -26,8 +26,8 @@ class HFModel(PromptTokenizer):
     """A model on its device, in evaluation mode, with its tokenizer and budgets, by default chosen by free memory.
 
     `token_budget` is the tokens that a batch may hold, padding included, `cache_budget` the bytes of keys and values
-    that the draws of one round may hold. A ModelError if the tokenizer is not a fast one, cannot write " [" or does not
-    belong to the model, if the model does not say how long its context is, or as of `check_passes`.
+    that the samples of one round may hold. A ModelError if the tokenizer is not a fast one, cannot write " [" or does
+    not belong to the model, if the model does not say how long its context is, or as of `check_passes`.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class HFModel(PromptTokenizer):
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"model {name!r} has no fast tokenizer, but positions need its character offsets")
         self.model = model
-        self.shares_prefixes: bool | None = None  # whether draws use `SharedPrefix`; decided at the first draw
+        self.shares_prefixes: bool | None = None  # whether samples use `SharedPrefix`; decided at the first draw
         self.tokens = 0  # processed so far, padding included
         rows = embedding_rows(model)
         probed = torch.tensor(ordinary_tokens(tokenizer, rows, PROBED), device=self.device)

@@ -89,7 +89,7 @@ def _run_with_cache(
 def _check_positions(
     model: Any, hidden: Callable[..., torch.Tensor], ids: torch.Tensor, kv: KeyValues, logits: torch.Tensor, name: str
 ) -> None:
-    """Continue the first row and a shorter, padded part of it side by side, as draws do; check the shorter one."""
+    """Continue the first row and a shorter, padded part of it side by side, as samples do; check the shorter one."""
     short = _TOKENS - 2
     cache, mask = fork([kv], [0, 0], [_TOKENS, short])
     mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)

@@ -35,7 +35,7 @@ def draw_calls(
     """Draw one continuation of " [" per place, as `Scan.draw`; return its text and its tokens.
 
     A place is (index of its prefix, how many of the prefix's tokens precede " ["); `common` leading tokens are the same
-    in all prefixes, which are not changed. With `many` draws a document's share its keys and values; a single one is
+    in all prefixes, which are not changed. With `many` samples a document's share its keys and values; a single one is
     faster copied. The given tokens of `begin` pass through the model once per place, not once per draw.
     """
     beginning = hf_model.beginning(begin)
@@ -43,7 +43,7 @@ def draw_calls(
         (hf_model.shares_prefixes,) = hf_model.budget.in_parts([hf_model], lambda _: can_share_prefix(hf_model))
     shared = many and hf_model.shares_prefixes
     per_token = sum(2 * keys[0, :, 0].numel() * keys.element_size() for keys, _ in prefixes[0])
-    # if keys and values are shared, draws of one document go together; if not, draws of one length
+    # if keys and values are shared, samples of one document go together; if not, samples of one length
     order = sorted(range(len(places)), key=lambda i: places[i] if shared else (places[i][1], places[i][0]))
 
     def run(chunk: Sequence[int]) -> list[tuple[int, tuple[Draw, list[int]]]]:
@@ -57,7 +57,7 @@ def draw_calls(
     out: dict[int, tuple[Draw, list[int]]] = {}
     start = 0
     while start < len(order):
-        end = start + 1  # take as many draws as the cache budget allows for the keys and values they add
+        end = start + 1  # take as many samples as the cache budget allows for the keys and values they add
         while end < len(order):
             added = max_tokens if shared else places[order[end]][1] + max_tokens
             if (end + 1 - start) * added * per_token > hf_model.budget.cache:
@@ -70,7 +70,7 @@ def draw_calls(
 
 
 class _Drawing:
-    """The draws of one chunk in progress; draws with equal texts so far share a row."""
+    """The samples of one chunk in progress; samples with equal texts so far share a row."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Drawing:
         if len(self.allowed):
             log_p_given += hf_model.lm_head.log_p_among(self.hidden, self.allowed).cpu().numpy()
             self.log_p_begin = [float(log_p_given[row]) for row in self.row_of]
-        self.named: set[int] = set()  # draws that begin as calls of the tool
+        self.named: set[int] = set()  # samples that begin as calls of the tool
 
     def _next_tokens(self, step: int, active: list[int]) -> list[int]:
         rows = torch.tensor(self.row_of, device=self.hidden.device)
@@ -121,10 +121,10 @@ class _Drawing:
         """Return each draw with its tokens, those that were given included."""
         active = list(range(len(self.seeds)))
         written: list[list[int]] = [list(self.given) for _ in active]
-        closed: dict[int, str] = {}  # texts of draws that a "]" has closed
+        closed: dict[int, str] = {}  # texts of samples that a "]" has closed
         allowed = [min(max_tokens, room) for room in self.room]
         for step in range(max(allowed) - len(self.given)):
-            unfinished: dict[tuple[int, int], list[int]] = {}  # (row, token) -> draws
+            unfinished: dict[tuple[int, int], list[int]] = {}  # (row, token) -> samples
             for draw, row, token in zip(active, self.row_of, self._next_tokens(step, active), strict=True):
                 if token in self.hf_model.end_ids:
                     continue
@@ -137,12 +137,12 @@ class _Drawing:
                     unfinished.setdefault((row, token), []).append(draw)
             if not unfinished:
                 break
-            active = [draw for draws in unfinished.values() for draw in draws]
-            self.row_of = [row for row, draws in enumerate(unfinished.values()) for _ in draws]
+            active = [draw for samples in unfinished.values() for draw in samples]
+            self.row_of = [row for row, samples in enumerate(unfinished.values()) for _ in samples]
             self._feed(list(unfinished))
         texts = [closed[i] if i in closed else self.hf_model.text(ids) for i, ids in enumerate(written)]
-        draws = (Draw(text, i in closed, self.log_p_begin[i]) for i, text in enumerate(texts))
-        return list(zip(draws, written, strict=True))
+        samples = (Draw(text, i in closed, self.log_p_begin[i]) for i, text in enumerate(texts))
+        return list(zip(samples, written, strict=True))
 
     def _can_be_call(self, draw: int, ids: list[int]) -> bool:
         """Return whether a draw can become a call of the tool; once its name is complete this is not checked again."""

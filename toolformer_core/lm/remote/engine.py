@@ -5,7 +5,7 @@
     score    one request a sequence: the log-probability of each of its tokens, which the server always reports
 
 p(" [") is seen where " [" is among the N tokens, or in the text itself; elsewhere the N-th of them is its bound. A " ["
-of several tokens, and draws after a given beginning, take one further request a position; of those draws the first
+of several tokens, and samples after a given beginning, take one further request a position; of those samples the first
 token is drawn here among the allowed ones reported. Before any result is given away the probe is repeated.
 """
 
@@ -52,7 +52,9 @@ class RemoteLM:
         self.model = model
         self.tokenizer: PromptTokenizer = tokenizer_for(tokenizer, name, model.context)
         self.name = name
-        self.tokens = 0  # of all sequences read, and of all draws, but not of draws' prompts, which the server caches
+        self.tokens = (
+            0  # of all sequences read, and of all samples, but not of samples' prompts, which the server caches
+        )
         self._lock = threading.Lock()
 
     @property
@@ -177,10 +179,10 @@ class RemoteScan:
             begun = self._begin(requests, prompts, begin, temperature)
         # seeds of 64 bits as servers take them, between -2^63 and 2^63 - 1
         seeds = [request.seed - (request.seed >> 63 << 64) for request in requests]
-        draws = draw_on(lm.server, prompts, seeds, begun, max_tokens, temperature, tokenizer.context_length)
-        lm.count(sum(len(tokenizer.encode(draw.text)) for draw in draws))
+        samples = draw_on(lm.server, prompts, seeds, begun, max_tokens, temperature, tokenizer.context_length)
+        lm.count(sum(len(tokenizer.encode(draw.text)) for draw in samples))
         lm.verify()
-        return draws
+        return samples
 
     def _begin(
         self, requests: Sequence[DrawRequest], prompts: Sequence[list[int]], begin: str, temperature: float

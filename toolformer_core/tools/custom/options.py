@@ -40,7 +40,7 @@ class ToolOptions(BaseModel):
     max_chars: int | None = None
     tau_s: float | None = Field(None, ge=0, lt=1)
     top_k: int | None = Field(None, gt=0)
-    draws: int | None = Field(None, gt=0)
+    samples: int | None = Field(None, gt=0)
     tau_f: float | None = None
     keep_repeats: bool = False
     numeric: bool = False
@@ -55,7 +55,7 @@ class ToolOptions(BaseModel):
             path = beside.parent / self.prompt if self.prompt else beside
             prompt, source = read_prompt(path, required=self.prompt is not None), str(path)
         conditions = DocumentFilter(self.patterns, self.keywords, self.language, self.min_chars, self.max_chars)
-        sampling = self.tau_s, self.top_k, self.draws, self.tau_f, self.keep_repeats, self.numeric
+        sampling = self.tau_s, self.top_k, self.samples, self.tau_f, self.keep_repeats, self.numeric
         return ToolDeclaration(origin, prompt, source, conditions, *sampling, self.examples, self.mock_response)
 
 

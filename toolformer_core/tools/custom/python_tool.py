@@ -106,7 +106,7 @@ class FunctionOptions(TypedDict, total=False):
     max_chars: int
     tau_s: float  # smallest p(" [") of a position; default: the paper's 0.05
     top_k: int  # most likely positions per document; default: the paper's 5
-    draws: int  # calls drawn per position; default: the paper's 5
+    samples: int  # calls drawn per position; default: the paper's 5
     tau_f: float  # smallest L- - L+ of a kept call, in nats; default: the paper's 1.0
     keep_repeats: bool  # whether equal calls within five tokens of each other are all kept
     numeric: bool  # whether its responses are numbers, or begin with one

@@ -154,7 +154,7 @@ def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
     version=VERSION,
     tau_s=0.0,
     top_k=20,
-    draws=10,
+    samples=10,
     tau_f=0.5,
 )
 def units(text: str) -> str:

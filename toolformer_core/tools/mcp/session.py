@@ -262,10 +262,10 @@ def _certificates() -> ssl.SSLContext:
 
 async def _list_tools(client: Client) -> dict[str, Tool]:
     """Return all tools of a server, page by page; the SDK remembers what their results look like."""
-    page, asked = await client.list_tools(), set[str]()
+    page, seen = await client.list_tools(), set[str]()
     tools = list(page.tools)
-    while page.next_cursor and page.next_cursor not in asked:  # as long as connecting may take
-        asked.add(page.next_cursor)
+    while page.next_cursor and page.next_cursor not in seen:  # as long as connecting may take
+        seen.add(page.next_cursor)
         page = await client.list_tools(cursor=page.next_cursor)
         tools += page.tools
     return {tool.name: tool for tool in tools}
