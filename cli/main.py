@@ -24,7 +24,7 @@ from cli.commands.lineage import lineage
 from cli.commands.operate import doctor, up
 from cli.commands.recipe import demo, run
 from cli.commands.tools import index_app, tools_app
-from cli.commands.view import marks, report, view
+from cli.commands.view import ratings, report, view
 from cli.commands.warehouse import gc, pack, reconcile, sql
 from cli.terminal import leave, say, without_credentials
 from cli.use.serve import serve
@@ -47,7 +47,7 @@ app.add_typer(ground_app, name="ground", rich_help_panel="teach")
 # The commands as --help shows them, under their headings.
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "build": (demo, run, build, datasets, export, pack),
-    "ask": (plan, stats, explain, what_if, marks, report, sql, lineage, view),
+    "ask": (plan, stats, explain, what_if, ratings, report, sql, lineage, view),
     "teach": (diagnose, finetune, fit_trigger, evaluate, tables, push),
     "operate": (up, doctor, reconcile, gc),
     "use": (generate, chat, serve),

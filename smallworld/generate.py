@@ -133,14 +133,14 @@ def tool_items(world: World, per_tool: int, seed: int, unlike: Sequence[str] = (
 
 
 def item_of(doc: WorldDocument, name: str, number: int, tool: str) -> dict[str, Any]:
-    """Return a document up to its first slot as an item; those with an odd number have a new frame."""
+    """Return a document up to its first slot as an item; those with an odd number have an unseen template."""
     return {
         "item_id": f"{name}-{number:03d}",
         "prompt": doc.text[: doc.slots[0].position],
         "answers": [doc.slots[0].value],
         "date": f"{doc.date:%Y-%m-%d}",
         "tool": tool,
-        "group": f"{name} (new frame)" if number % 2 else name,
+        "group": f"{name} (unseen template)" if number % 2 else name,
     }
 
 

@@ -19,12 +19,12 @@ from smallworld.generate import (
     write_lines,
 )
 
-_ITEMS = 200  # of each family with new frames, and as many without
+_ITEMS = 200  # of each family with unseen templates, and as many without
 _CHAIN_FACTS = 40  # towns in each world, and as many people, companies and books
 
 
 def chain_items(world: ChainWorld, per_group: int, seed: int) -> list[dict[str, Any]]:
-    """Return items that need a chain, as `tool_items` does: of each family twice `per_group`, half with new frames."""
+    """Return items that need a chain, like `tool_items`: of each family `per_group` in seen and in unseen templates."""
     r = random.Random(f"chain items/{seed}")
     by_family: list[list[dict[str, Any]]] = []
     for family in CHAINS:

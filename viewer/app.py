@@ -98,10 +98,10 @@ def make_app(data: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (
         response.set_cookie(_USER, name, max_age=_YEAR_S, httponly=True, samesite="strict")
         return response
 
-    @app.post("/marks")
-    async def add_mark(request: Request) -> Response:
+    @app.post("/ratings")
+    async def add_rating(request: Request) -> Response:
         form = await _form(request)
-        await to_thread.run_sync(lambda: judge.mark(viewed, form, _user(request)))
+        await to_thread.run_sync(lambda: judge.rate(viewed, form, _user(request)))
         return RedirectResponse(_back(form), 303)
 
     @app.get("/versions/new")

@@ -19,8 +19,8 @@ from toolformer_core.config import TOOL_NAMES
 from viewer.charts import gain_chart
 from viewer.rendering import render, tool_class
 from warehouse.commits import Dataset
-from warehouse.marks import CallIdentity, read_marks, standing
 from warehouse.queries.calls import GainBin
+from warehouse.ratings import CallIdentity, read_ratings, standing
 from warehouse.records import certificates
 from warehouse.store import Store
 
@@ -86,7 +86,7 @@ def report_page(store: Store, dataset: Dataset, examples: int = 5, seed: int = 0
 
 
 def _read(store: Store, dataset: Dataset, most: int, seed: int) -> defaultdict[str, _Tool]:
-    said = {call: judge(users.values()) for call, users in standing(read_marks(store)[0]).items()}
+    said = {call: judge(users.values()) for call, users in standing(read_ratings(store)[0]).items()}
     tools: defaultdict[str, _Tool] = defaultdict(_Tool)
     for file in dataset.files:
         for row in store.read(file).to_pylist():

@@ -30,7 +30,7 @@ _POLL_S = (0.05, 1.0)  # between two attempts at a lease that another process ho
 
 _METADATA = sa.MetaData()
 _LEASES = sa.Table(
-    "claims",
+    "leases",
     _METADATA,
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("token", sa.Text, nullable=False),

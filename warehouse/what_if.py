@@ -8,9 +8,9 @@ from typing import Any
 
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter
 from warehouse.indexed_calls import IndexedCalls
-from warehouse.marks import MARK_REASONS
 from warehouse.queries import CallInContext, Yield
 from warehouse.queries.rows import open_snapshot, rows_in
+from warehouse.ratings import RATING_REASONS
 from warehouse.snapshot.views import queries_beside
 
 _SQL = queries_beside(__file__)
@@ -24,7 +24,7 @@ class StoredScores:
     assembled: Mapping[str, Any]  # the config of `assemble`; empty until C* is assembled
     run_id: str  # the newest run that used the current commits; "" if there is none
     floors: Mapping[str, float]  # tool -> gain below which calls are not scored to the end
-    marked_out: Mapping[str, int]  # reason -> calls that marks left out of the current C*
+    rated_out: Mapping[str, int]  # reason -> calls that ratings left out of the current C*
     elsewhere: Mapping[str, int]  # reason -> calls that other texts kept out of C*
 
 
@@ -44,15 +44,15 @@ class WhatIf:
 def stored_scores(path: str | Path) -> StoredScores:
     with open_snapshot(path) as connection:
         configs, runs, scoring = (rows_in(connection, _SQL[name]) for name in ("configs", "newest_run", "scoring"))
-        left_out = rows_in(connection, _SQL["left_out"], {"reasons": [*MARK_REASONS, SAME_CALL]})
+        left_out = rows_in(connection, _SQL["left_out"], {"reasons": [*RATING_REASONS, SAME_CALL]})
     reasons = {row["reason"]: row["calls"] for row in left_out}
     return StoredScores(
         sampled={row["tool"]: json.loads(row["config"]) for row in configs if row["stage"] == "sample"},
         assembled=next((json.loads(row["config"]) for row in configs if row["stage"] == "assemble"), {}),
         run_id=runs[0]["run_id"] if runs else "",
         floors={row["tool"]: row["floor"] for row in scoring if row["floor"] is not None},
-        marked_out={reason: n for reason, n in reasons.items() if reason in MARK_REASONS},
-        elsewhere={reason: n for reason, n in sorted(reasons.items()) if reason not in MARK_REASONS},
+        rated_out={reason: n for reason, n in reasons.items() if reason in RATING_REASONS},
+        elsewhere={reason: n for reason, n in sorted(reasons.items()) if reason not in RATING_REASONS},
     )
 
 

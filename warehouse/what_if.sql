@@ -7,7 +7,7 @@ GROUP BY ALL ORDER BY ALL
 SELECT c.tool, max(TRY_CAST(c.config::JSON->>'floor' AS DOUBLE)) AS floor
 FROM facts.commits AS c JOIN facts.current USING (commit_id) WHERE c.stage = 'score' GROUP BY c.tool
 
--- query left_out: How many calls marks or other texts kept out of C*.
+-- query left_out: How many calls ratings or other texts kept out of C*.
 SELECT b.reason, sum(b.rows)::BIGINT AS calls FROM facts.balances AS b JOIN facts.commits AS c
 USING (commit_id) JOIN facts.current USING (commit_id)
 WHERE c.stage = 'assemble' AND (b.reason IN (SELECT unnest($reasons)) OR starts_with(b.reason, 'benchmark:'))

@@ -130,7 +130,7 @@ def what_if(
     from flows.build_dataset.what_if import compare_by_shard, thresholds_for
     from flows.build_dataset.what_if import materialise as assemble
     from flows.build_dataset.what_if_query import ask
-    from flows.report.judging import chosen_marks
+    from flows.report.judging import chosen_ratings
 
     rates = parse_rates(fdr)
     found = thresholds_for(store, snapshot, rates)
@@ -144,10 +144,10 @@ def what_if(
     positions = (
         {tool: int(value) for tool, value in k.items()} if isinstance(k, dict) else None if k is None else int(k)
     )
-    marks = chosen_marks(store, ratings)
+    rating_filter = chosen_ratings(store, ratings)
     build = current_build(snapshot)
-    what_if_query = ask(snapshot, thresholds, positions, p, keep_repeats, marks)
-    if marks is None:
+    what_if_query = ask(snapshot, thresholds, positions, p, keep_repeats, rating_filter)
+    if rating_filter is None:
         answer = answer_query(snapshot, what_if_query.before, what_if_query.after, calls)
     else:
         answer = compare_by_shard(store, what_if_query, calls)

@@ -35,9 +35,9 @@ def tables(
     """
     from cli.render.tables import print_tables
     from flows.evaluate.tables import paper_tables
-    from warehouse.marks import read_marks
+    from warehouse.ratings import read_ratings
     from warehouse.snapshot.publish import SNAPSHOT
 
     store = built_store(data)
-    reproduced = paper_tables(store.local_folder / SNAPSHOT, data_folder(data), model, read_marks(store)[0])
+    reproduced = paper_tables(store.local_folder / SNAPSHOT, data_folder(data), model, read_ratings(store)[0])
     print_json(reproduced) if as_json else print_tables(reproduced)

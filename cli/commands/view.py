@@ -1,4 +1,4 @@
-"""The commands `view`, `report` and `marks`: C* in a browser and as one HTML file, and ratings of its calls."""
+"""The commands `view`, `report` and `ratings`: C* in a browser and as one HTML file, and ratings of its calls."""
 
 import json
 from dataclasses import asdict
@@ -19,12 +19,12 @@ from toolformer_core.errors import UsageError
 def view(
     data: Data = None,
     port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one")] = 8001,
-    host: Annotated[str, Option(help="Address to bind; who reaches it reads data and writes marks")] = "127.0.0.1",
+    host: Annotated[str, Option(help="Address to bind; who reaches it reads data and writes ratings")] = "127.0.0.1",
 ) -> None:
     """Show C* in a browser: documents with their calls, why each was kept, what other thresholds would keep, SQL.
 
-    The pages read the published snapshot, also while a build runs, and load nothing from the network. They write marks
-    (see toolformer marks), and the versions that Materialise makes, as what-if --materialise does. Other
+    The pages read the published snapshot, also while a build runs, and load nothing from the network. They write
+    ratings (see toolformer ratings) and the versions that Materialise makes, as what-if --materialise does. Other
     host names than localhost and pages of other origins are refused; TOOLFORMER_ALLOWED_HOSTS and
     TOOLFORMER_ALLOWED_ORIGINS allow more.
 
@@ -78,9 +78,9 @@ def report(
     print(f"{out}: {found.label}, {len(page.encode()):,} bytes")
 
 
-def marks(
+def ratings(
     tau: Annotated[str, Option("--tau", help="Further thresholds in nats at which to tell the precision")] = "0.5,1,2",
-    export: Annotated[Path | None, Option(metavar="OUT.jsonl", help="Write every marked call there")] = None,
+    export: Annotated[Path | None, Option(metavar="OUT.jsonl", help="Write every rated call there")] = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,10 +88,10 @@ def marks(
 
     A call is right if more people accept than reject it, wrong if more reject it, else open. The precision is that of
     the judged calls; it speaks for all of a tool's calls if those were drawn at random. `toolformer build` and
-    `what-if` heed marks with --ratings.
+    `what-if` heed ratings with --ratings.
 
-    Example: toolformer marks --data runs/c4
-    Example: toolformer marks --export judged.jsonl --data runs/c4
+    Example: toolformer ratings --data runs/c4
+    Example: toolformer ratings --export judged.jsonl --data runs/c4
     """
     from flows.report.judging import judgements
 
@@ -115,4 +115,4 @@ def marks(
 
     print_judgements(found)
     if export is not None:
-        print(f"{export}: {len(found.calls):,} marked calls")
+        print(f"{export}: {len(found.calls):,} rated calls")

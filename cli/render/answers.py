@@ -222,12 +222,12 @@ def print_judgements(found: Judgements) -> None:
     if not found.calls:
         console.print("nobody has judged a call yet: toolformer view, page Judge")
         return
-    console.say(f"{len(found.calls):,} marked calls; of {counted(found.users)}")
+    console.say(f"{len(found.calls):,} rated calls; of {counted(found.users)}")
     unknown = sum(call.gain is None for call in found.calls)
     if unknown:
         console.print(f"{unknown:,} of them are not among the current scores")
     if found.damaged:
-        console.print(f"[yellow]{found.damaged:,} lines in marks/ are no marks[/yellow]")
+        console.print(f"[yellow]{found.damaged:,} lines in ratings/ are no ratings[/yellow]")
     headers = ("tau_f", "right", "wrong", "open", "precision", "95 % interval")
     table = narrow_table("Precision of the judged calls (* the threshold of the current C*)", ["tool"], headers)
     for one in found.precisions:

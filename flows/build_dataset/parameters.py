@@ -107,7 +107,7 @@ class BuildParameters(fields.ToolChoice):
     ratings: Annotated[Ratings, _CALLS] = Field(
         "all",
         description="Which calls are kept, of those that pass the thresholds, by what people said of them (see "
-        "`toolformer marks`): all; not-rejected: all but the rejected; accepted: the accepted alone",
+        "`toolformer ratings`): all; not-rejected: all but the rejected; accepted: the accepted alone",
     )
     chain_depth: Annotated[int, _CALLS] = Field(
         _CHAINS.depth,

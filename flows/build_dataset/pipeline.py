@@ -60,7 +60,7 @@ class _Group:
 
 def assembly_spec_of(spec: BuildSpec, **changes: Any) -> AssemblySpec:
     """Return how a build assembles C*; `changes` are fields with other values than the build gives them."""
-    given = {"config": spec.assemble, "tool_names": spec.tool_names, "marks": spec.marks, **changes}
+    given = {"config": spec.assemble, "tool_names": spec.tool_names, "rating_filter": spec.rating_filter, **changes}
     given |= {"shared_words": spec.shared_words, "max_same_call": spec.max_same_call}
     return AssemblySpec(spec.run_id, spec.data, overlay=spec.overlay, mask_pii=spec.mask_pii, **given)
 

@@ -6,14 +6,14 @@ from typing import Any, Self
 
 from flows.build_dataset.parameters import BuildParameters
 from tasks.specs.build_spec import BuildSpec
-from tasks.specs.mark_filter import MarkFilter
+from tasks.specs.rating_filter import RatingFilter
 from toolformer_core.annotate.decoys import Estimate, FoundThreshold
 from toolformer_core.lm.remote.identity import RemoteModel
 from warehouse.store import Store
 
 _FOUND = "found_thresholds"
 _REMOTE = "remote_model"
-_FOUND_OUT = ("marks_until", _REMOTE, _FOUND)  # say when, where and what came out, not what was requested
+_FOUND_OUT = ("ratings_until", _REMOTE, _FOUND)  # say when, where and what came out, not what was requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class BuildRecord:
             "data": spec.store().root,  # a URL may hold keys
             "tool_names": dict(spec.tool_names),
             "shard_documents": spec.ingest.shard_documents,  # what `auto` came to
-            **_marked(spec.marks),
+            **_rated(spec.rating_filter),
             **({_REMOTE: spec.remote.as_json()} if spec.remote is not None else {}),
         }
         return cls({**p.model_dump(mode="json"), **found})
@@ -41,10 +41,10 @@ class BuildRecord:
         """Return the record with the thresholds that were found for promised rates."""
         return replace(self, parameters={**self.parameters, _FOUND: [asdict(one) for one in found]}) if found else self
 
-    def assembled_anew(self, marks: MarkFilter | None, **changes: Any) -> Self:
+    def assembled_anew(self, rating_filter: RatingFilter | None, **changes: Any) -> Self:
         """Return the record of an assembly of the same scores, with parameters changed."""
-        changes["ratings"] = "all" if marks is None else marks.keep
-        return replace(self, parameters={**self.parameters, **_marked(marks), **changes})
+        changes["ratings"] = "all" if rating_filter is None else rating_filter.keep
+        return replace(self, parameters={**self.parameters, **_rated(rating_filter), **changes})
 
     @property
     def tool_names(self) -> dict[str, str]:
@@ -71,5 +71,5 @@ class BuildRecord:
         return {name: one for name, one in self.parameters.items() if name not in (*_FOUND_OUT, *without)}
 
 
-def _marked(marks: MarkFilter | None) -> dict[str, str]:
-    return {} if marks is None else {"marks_until": marks.until}
+def _rated(rating_filter: RatingFilter | None) -> dict[str, str]:
+    return {} if rating_filter is None else {"ratings_until": rating_filter.until}

@@ -11,7 +11,7 @@ from flows.build_dataset.remote_model import remote_model_of
 from flows.build_dataset.shard_size import auto_shard_documents
 from flows.forms.calls import ALL
 from flows.forms.chosen_tools import absolute_data, chosen_tools
-from flows.report.judging import chosen_marks
+from flows.report.judging import chosen_ratings
 from tasks.provenance import new_run_id
 from tasks.shards.corpus import corpus_digest
 from tasks.specs.build_spec import BuildSpec, keep_tools
@@ -107,7 +107,7 @@ def resolve(p: BuildParameters) -> BuildSpec:
         rates={tool: rate for tool in built if (rate := p.rates.get(tool, every_tool.get(tool))) is not None},
         stop_when_full=p.stop_when_full,
         offline=p.answers == "stored",
-        marks=chosen_marks(store, p.ratings),
+        rating_filter=chosen_ratings(store, p.ratings),
         retry_failures_before=_after_all_calls(store) if p.answers == "retry" else "",
     )
 

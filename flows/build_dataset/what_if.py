@@ -82,7 +82,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     thresholds = {**query.stored.assembled.get("tau_f", {}), **others}
     positions = {"top_k": dict(query.after.top_k), "tau_s": dict(query.after.tau_s)}
     changes = {"dataset": name, "tau_f": thresholds, "narrowing": positions}
-    record = base.record.assembled_anew(query.marks, **changes, keep_repeats=sorted(query.after.keep_repeats))
+    record = base.record.assembled_anew(query.rating_filter, **changes, keep_repeats=sorted(query.after.keep_repeats))
     about = (dict(record.parameters), base.run.corpus, base.run.model)
     run = Run(new_run_id(), WHAT_IF, now(), None, "running", *about)
     assembly = _assembly(store, query, base, after=True, run_id=run.run_id)
@@ -95,8 +95,8 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
     notes = "Assembled from stored scores by `toolformer what-if`."
     if any(positions.values()):
         notes += f" Of the positions that were sampled, these take part: {positions}."
-    if query.marks is not None:
-        notes += f" Of the calls, by people's marks until {query.marks.until}: {query.marks.keep}."
+    if query.rating_filter is not None:
+        notes += f" Of the calls, by people's ratings until {query.rating_filter.until}: {query.rating_filter.keep}."
     with open_run(store, run) as ledger, reporting_to(lambda *_: None):
         ledger.expect("assemble", len(base.shards))
         assembly = with_limits(assembly, base.scored, base.sampled)
@@ -116,7 +116,7 @@ def materialise(store: Store, query: WhatIfQuery, name: str) -> Dataset:
 
 
 def compare_by_shard(store: Store, query: WhatIfQuery, n: int = 5) -> WhatIf:
-    """Compare what two filters keep from all scores: the index knows no marks.
+    """Compare what two filters keep from all scores: the index knows no ratings.
 
     A chain counts for the tool of each of its calls; of the calls that come, and of those that go, `n` are returned.
     """
@@ -165,7 +165,7 @@ def _assembly(store: Store, query: WhatIfQuery, base: _BaseRun, *, after: bool, 
             **{name: config[name] for name in ("max_examples", "seed") if name in config},
         ),
         tool_names=base.record.tool_names,
-        marks=query.marks if after else None,
+        rating_filter=query.rating_filter if after else None,
         not_annotated=base.not_annotated,
         mask_pii=base.record.parameters.get("mask_pii", False),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tasks.specs.mark_filter import MarkFilter
+from tasks.specs.rating_filter import RatingFilter
 from toolformer_core.annotate.call_filter import CallFilter
 from toolformer_core.errors import UnknownNameError, UsageError
 from warehouse.queries import rows_of
@@ -14,7 +14,7 @@ from warehouse.queries.builds import coverage
 from warehouse.what_if import StoredScores, stored_scores
 
 _UNRANKED = 'SELECT count(*) AS calls FROM facts.gains WHERE "rank" IS NULL'
-_MARK_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
+_RATING_OPTIONS = {"rejected": "--ratings not-rejected", "not_accepted": "--ratings accepted"}
 
 Number = TypeVar("Number", int, float)
 
@@ -27,7 +27,7 @@ class WhatIfQuery:
     before: CallFilter
     after: CallFilter
     notes: tuple[str, ...]
-    marks: MarkFilter | None = None  # which calls take part afterwards by what people say of them; None: all
+    rating_filter: RatingFilter | None = None  # which calls take part afterwards by what people say of them; None: all
 
 
 def ask(
@@ -36,7 +36,7 @@ def ask(
     top_k: int | Mapping[str, int] | None = None,
     tau_s: float | Mapping[str, float] | None = None,
     keep_repeats: bool | None = None,
-    marks: MarkFilter | None = None,
+    rating_filter: RatingFilter | None = None,
 ) -> WhatIfQuery:
     """Return the thresholds of the current C* and the other ones, filled in from the current scores.
 
@@ -45,7 +45,7 @@ def ask(
         top_k: positions per document, for every tool or by tool; None, or a tool not named: as sampled.
         tau_s: sampling threshold, for every tool or by tool; None, or a tool not named: as sampled.
         keep_repeats: whether calls that are repeated nearby are kept; None: as C* was assembled.
-        marks: which calls take part afterwards by what people say of them; None: all.
+        rating_filter: which calls take part afterwards by what people say of them; None: all.
 
     Raises:
         UsageError: a tool has no scores, or stored scores cannot answer any of the query.
@@ -70,7 +70,7 @@ def ask(
     after_top_k = _narrowed(before.top_k, ks, scores.sampled, "top_k", notes)
     after_tau_s = _narrowed(before.tau_s, least_p, scores.sampled, "tau_s", notes)
     same_positions = (after_top_k, after_tau_s) == (dict(before.top_k), dict(before.tau_s))
-    same_calls = keep_repeats is None and marks is None
+    same_calls = keep_repeats is None and rating_filter is None
     if notes and not tau_f and same_calls and same_positions:
         raise UsageError(notes[0])
     if after_top_k and (unranked := rows_of(snapshot, _UNRANKED)[0]["calls"]):
@@ -80,21 +80,21 @@ def ask(
         )
     notes += map(str, coverage(snapshot))
     repeats = before.keep_repeats if keep_repeats is None else frozenset(scores.sampled if keep_repeats else ())
-    notes += [_marks_note(scores.marked_out)] if scores.marked_out else []
+    notes += [_ratings_note(scores.rated_out)] if scores.rated_out else []
     if scores.elsewhere:
         dropped = ", ".join(f"{reason} {calls:,}" for reason, calls in scores.elsewhere.items())
         notes.append(
             f"of the calls that pass, other texts keep some out of C* ({dropped}); the figures here count them"
         )
     after = replace(before, tau_f={**before.tau_f, **tau_f}, top_k=after_top_k, tau_s=after_tau_s, keep_repeats=repeats)
-    return WhatIfQuery(scores, before, after, tuple(notes), marks)
+    return WhatIfQuery(scores, before, after, tuple(notes), rating_filter)
 
 
-def _marks_note(marked_out: Mapping[str, int]) -> str:
-    options = " and ".join(_MARK_OPTIONS[reason] for reason in marked_out)
+def _ratings_note(rated_out: Mapping[str, int]) -> str:
+    options = " and ".join(_RATING_OPTIONS[reason] for reason in rated_out)
     return (
-        f"the current C* was assembled with {options}, which left out {sum(marked_out.values()):,} scored calls by "
-        f"people's marks: they are counted here, on the other side too unless {options} is given"
+        f"the current C* was assembled with {options}, which left out {sum(rated_out.values()):,} scored calls by "
+        f"people's ratings: they are counted here, on the other side too unless {options} is given"
     )
 
 

@@ -16,10 +16,10 @@ from toolformer_core.config import TOOL_NAMES
 from toolformer_core.evaluate import figures
 from toolformer_core.evaluate.tasks import EMBEDDED, task_named
 from warehouse.errors import SnapshotError
-from warehouse.marks import CallIdentity, Mark, standing
 from warehouse.queries import yield_by_threshold
 from warehouse.queries.calls import nearest_call
 from warehouse.queries.evaluations import accuracies, call_counts, evaluation_limits, perplexities
+from warehouse.ratings import CallIdentity, Rating, standing
 
 _ItemSet = tuple[str, int]  # name of the file of items ("": the task has its own items), and how many of its items
 
@@ -56,7 +56,7 @@ _THREE_TOOLS = (
     "evaluations, since the figure reads those of the tables: to compare, build and evaluate with "
     "--tools qa,calculator,wikisearch"
 )
-_JUDGED = "judged: what people's marks say of our call; - is a call that nobody has marked (toolformer view)"
+_JUDGED = "judged: what people's ratings say of our call; - is a call that nobody has rated (toolformer view)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ class _Measured:
         return shlex.join(["toolformer", "evaluate", *items, "--model", self.base, *options, "--data", self.data])
 
 
-def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Iterable[Mark] = ()) -> list[ResultTable]:
+def paper_tables(
+    snapshot: Path, data: str, model: str | None = None, ratings: Iterable[Rating] = ()
+) -> list[ResultTable]:
     """Return all tables for one base model.
 
     Args:
@@ -112,7 +114,7 @@ def paper_tables(snapshot: Path, data: str, model: str | None = None, marks: Ite
         _call_rates(published, measured),
         _table_8(measured),
         _table_9(measured),
-        _table_10(published, measured, marks),
+        _table_10(published, measured, ratings),
         _figure_4(measured),
     ]
 
@@ -274,8 +276,8 @@ def _decoding_rows(
     return rows
 
 
-def _table_10(snapshot: Path | None, measured: _Measured, marks: Iterable[Mark]) -> ResultTable:
-    verdicts = standing(marks)
+def _table_10(snapshot: Path | None, measured: _Measured, ratings: Iterable[Rating]) -> ResultTable:
+    verdicts = standing(ratings)
     rows: list[tuple[Cell, ...]] = []
     for tool, gain in figures.GAINS:
         nearest = nearest_call(snapshot, tool, gain) if snapshot else None

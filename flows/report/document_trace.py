@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.report.commands import sql_command
-from flows.report.judging import mark_filter
-from tasks.stages.assemble import MARKS, NOT_ANNOTATED
+from flows.report.judging import rating_filter
+from tasks.stages.assemble import NOT_ANNOTATED, RATINGS
 from tasks.training.registry import FinishedTraining, finished_finetunes
 from toolformer_core.annotate.assemble import OVER_LIMIT
 from toolformer_core.annotate.call_filter import CallFilter, reasons_of
@@ -84,11 +84,11 @@ def _outcomes(store: Store, explanation: Explanation) -> tuple[dict[str, float],
     config: dict[str, Any] = explanation.assembled or {}
     calls = list(map(_scored_call, explanation.scored))
     ranks = {(row["tool"], row["doc_id"], row["position"]): row["rank"] for row in _first_calls(explanation)}
-    noted = config.get(MARKS)
-    marked_out = mark_filter(store, noted["keep"], noted["until"]).reasons(calls) if noted is not None else ()
+    noted = config.get(RATINGS)
+    rated_out = rating_filter(store, noted["keep"], noted["until"]).reasons(calls) if noted is not None else ()
     call_filter = CallFilter.of_build({call.tool for call in calls}, config)
     in_examples = {(call["tool"], call["position"]) for example in explanation.examples for call in example["calls"]}
-    outcomes = reasons_of(calls, call_filter, ranks, marked_out)
+    outcomes = reasons_of(calls, call_filter, ranks, rated_out)
     kept = [explanation.assembled is None or (call.tool, call.position) in in_examples for call in calls]
     named = (outcome or (KEPT if is_kept else OVER_LIMIT) for outcome, is_kept in zip(outcomes, kept, strict=True))
     rows = tuple({**row, "outcome": outcome} for row, outcome in zip(explanation.scored, named, strict=True))

@@ -1,4 +1,4 @@
-"""What people's marks say of the calls: how precise each tool is at a threshold, and how far two people agree."""
+"""What people's ratings say of the calls: how precise each tool is at a threshold, and how far two people agree."""
 
 import datetime as dt
 import math
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from flows.forms.calls import Ratings
-from tasks.specs.mark_filter import Keep, MarkFilter
+from tasks.specs.rating_filter import Keep, RatingFilter
 from toolformer_core.config import tau_f_for
 from toolformer_core.errors import UsageError
 from toolformer_core.evaluate.statistics import cohens_kappa, wilson
-from warehouse.marks import CallIdentity, Verdict, read_marks, standing
 from warehouse.queries.calls import calls_of_documents
+from warehouse.ratings import CallIdentity, Verdict, read_ratings, standing
 from warehouse.store import Store
 from warehouse.what_if import stored_scores
 
@@ -24,7 +24,7 @@ Judgement = Literal["right", "wrong", "open"]
 
 @dataclass(frozen=True, slots=True)
 class JudgedCall:
-    """A call that somebody has marked."""
+    """A call that somebody has rated."""
 
     call: CallIdentity
     verdicts: Mapping[str, Verdict]  # user -> the last one
@@ -52,7 +52,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far two users agree on the calls that both have marked."""
+    """How far two users agree on the calls that both have rated."""
 
     first: str
     second: str
@@ -64,13 +64,13 @@ class Agreement:
 @dataclass(frozen=True, slots=True)
 class Judgements:
     calls: tuple[JudgedCall, ...]  # by document, tool, position
-    damaged: int  # lines of the files that are no marks
+    damaged: int  # lines of the files that are no ratings
     precisions: tuple[Precision, ...]  # by tool and threshold
     agreements: tuple[Agreement, ...]  # of every two users with a call in common
 
     @property
     def users(self) -> dict[str, int]:
-        """How many calls each user has marked."""
+        """How many calls each user has rated."""
         return dict(sorted(Counter(user for call in self.calls for user in call.verdicts).items()))
 
 
@@ -82,36 +82,36 @@ def judge(verdicts: Iterable[Verdict]) -> Judgement:
     return "right" if counts["accept"] > counts["reject"] else "wrong"
 
 
-def mark_filter(store: Store, keep: Keep, until: str | None = None) -> MarkFilter:
+def rating_filter(store: Store, keep: Keep, until: str | None = None) -> RatingFilter:
     """Return which calls take part in C*, if only those do that are not rejected, or only those that are accepted.
 
-    Marks count up to the time `until`, in ISO UTC text; None: all.
+    Ratings count up to the time `until`, in ISO UTC text; None: all.
     """
-    marks = read_marks(store, until)[0]
-    last = marks[-1].at if marks else dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    ratings = read_ratings(store, until)[0]
+    last = ratings[-1].at if ratings else dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
     wanted = "wrong" if keep == "not-rejected" else "right"
-    verdicts = standing(marks)
+    verdicts = standing(ratings)
     calls = frozenset(call.digest for call, users in verdicts.items() if judge(users.values()) == wanted)
-    return MarkFilter(keep, until or last, calls)  # every mark that follows has a later time, whatever clocks say
+    return RatingFilter(keep, until or last, calls)  # every rating that follows has a later time, whatever clocks say
 
 
-def chosen_marks(store: Store, ratings: Ratings) -> MarkFilter | None:
+def chosen_ratings(store: Store, ratings: Ratings) -> RatingFilter | None:
     """Return the filter that a user's option asks for; None for `all`."""
     if ratings == "all":
         return None
-    found = mark_filter(store, ratings)
+    found = rating_filter(store, ratings)
     if ratings == "accepted" and not found.calls:
         raise UsageError(f"--ratings accepted would keep nothing: nobody has accepted a call of {store.root} yet")
     return found
 
 
 def judgements(store: Store, snapshot: str | Path, thresholds: Sequence[float] = (0.5, 1.0, 2.0)) -> Judgements:
-    """Return what the marks in a data folder say of the calls of its current scores.
+    """Return what the ratings in a data folder say of the calls of its current scores.
 
     Precision is that at `thresholds`, in nats, besides each tool's own (default: Toolformer, Table 2).
     """
-    marks, damaged = read_marks(store)
-    verdicts = standing(marks)
+    ratings, damaged = read_ratings(store)
+    verdicts = standing(ratings)
     gains = {
         CallIdentity(row["doc_id"], row["tool"], row["position"], row["input"], row["response"]): row["gain"]
         for row in calls_of_documents(snapshot, {call.doc_id for call in verdicts})

@@ -52,10 +52,10 @@ class _DaskRun:
     def client(self) -> Any:
         client = self.chosen.client
         if not self.connected:
-            from flows.runtime.worker_failures import BlameRunning
+            from flows.runtime.worker_failures import WorkerFailures
 
             self.connected = True
-            client.register_plugin(BlameRunning(TASK))
+            client.register_plugin(WorkerFailures(TASK))
         return client
 
     def is_lost(self) -> bool:

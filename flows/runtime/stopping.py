@@ -90,6 +90,8 @@ def exit_later(seconds: float, leave: Callable[[], None]) -> None:
 
 def exit_now(code: int, line: str, close: Callable[[], None] = lambda: None) -> None:
     """End this process and its children at once, without waiting for its threads."""
+    from multiprocessing import active_children
+
     from flows.runtime.server import end_child_servers  # it imports psutil, which `--help` does not need
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -102,4 +104,6 @@ def exit_now(code: int, line: str, close: Callable[[], None] = lambda: None) -> 
         os.write(sys.stderr.fileno(), f"{line}\n".encode())  # `print` would fail if it interrupted another print
         sys.stdout.flush()
     finally:  # also if nobody reads the output any more
+        for worker in active_children():  # Dask's would print that they have lost this process
+            worker.kill()
         os._exit(code)

@@ -26,10 +26,10 @@ def tell_beginning() -> None:
         return  # no scheduler, which is the end of this worker as well
 
 
-class BlameRunning(SchedulerPlugin):
+class WorkerFailures(SchedulerPlugin):
     """The scheduler's part, for tasks of a function of this name; several flows on one scheduler share it."""
 
-    name = "toolformer-blame"
+    name = "toolformer-worker-failures"
     idempotent = True
 
     def __init__(self, task: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tasks.settings import model_credentials, qa_credentials, seconds, shared_catalog
 from tasks.shards.model_thread import named_model, resident_model
 from tasks.specs.decontamination import Decontamination
-from tasks.specs.mark_filter import MarkFilter
+from tasks.specs.rating_filter import RatingFilter
 from toolformer_core import config
 from toolformer_core.annotate.call_filter import SharedWords
 from toolformer_core.errors import ToolError, ToolformerError
@@ -71,7 +71,7 @@ class BuildSpec:
     retry_failures_before: str = ""  # ISO UTC: ask again what failed for a passing reason in earlier commits; "": none
     weights_digest: str = ""  # of the model's files but its tokenizer's; "": not distinguished
     tokenizer_digest: str = ""  # of its tokenizer's files
-    marks: MarkFilter | None = None  # which calls take part by what people say of them; None: all
+    rating_filter: RatingFilter | None = None  # which calls take part by what people say of them; None: all
     remote: RemoteModel | None = None  # the model, if it lives behind a server alone
     overlay: Files | None = None  # stands before the data where work is only tried out: no model, no tool is called
 

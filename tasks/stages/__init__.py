@@ -2,8 +2,8 @@
 
     ingest      corpus             -> documents, cut into shards
     prefilter   documents          -> prefilter results    per tool and shard
-    sample      + prefilter results -> samples             per tool and shard   (asks the model)
-    execute     + samples            -> responses            per tool and shard   (asks the tool)
+    sample      + those kept       -> samples              per tool and shard   (asks the model)
+    execute     + samples          -> responses            per tool and shard   (asks the tool)
     score       + responses        -> losses               per tool and shard   (asks the model)
     sample_2 ... score_2, sample_3 ...                     the same for chains of calls
     assemble    + losses           -> examples of C*       per shard, all tools

@@ -14,18 +14,18 @@ import pyarrow as pa
 from tasks.shards import arrow
 from tasks.shards.run_shard import ShardWriter, StageOutput
 from tasks.shards.stage import Inputs, Stage, at_depth, nonzero
-from tasks.specs.mark_filter import MarkFilter, digests_of
+from tasks.specs.rating_filter import RatingFilter, digests_of
 from toolformer_core.annotate.assemble import OVER_LIMIT, assemble, over_cap
 from toolformer_core.annotate.call_filter import SAME_CALL, CallFilter, SharedWords, outcomes_of, same_call_rank
 from toolformer_core.config import MAX_CHAIN_DEPTH, AssembleConfig, canonical_json
 from toolformer_core.records import ScoredCall, digest_of
 from warehouse.commits import RowCounts
 from warehouse.files.base import Files
-from warehouse.marks import MARK_REASONS
+from warehouse.ratings import RATING_REASONS
 from warehouse.schema import CALL_OUTCOMES
 from warehouse.store import Store
 
-MARKS = "marks"  # in the config of an assembled shard: the filter by people's marks that left out some of its calls
+RATINGS = "ratings"  # in the config of an assembled shard: the filter by people's ratings that left out calls
 SCORES = tuple(at_depth("score", depth) for depth in range(1, MAX_CHAIN_DEPTH + 1))  # stages whose calls take part
 NOT_ANNOTATED = "not_annotated"  # in the config of an assembled shard: tools that had enough examples before it
 # In the config of an assembled shard: those of `CallFilter` that concern its calls.
@@ -40,7 +40,7 @@ class AssemblySpec:
     data: str
     config: AssembleConfig
     tool_names: Mapping[str, str]
-    marks: MarkFilter | None = None
+    rating_filter: RatingFilter | None = None
     max_same_call: int | None = None
     mask_pii: bool = False
     shared_words: Mapping[str, Sequence[SharedWords]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class JudgedCalls:
     """A shard's scored calls, and what the thresholds say of them; the limit of examples is not applied yet."""
 
     calls: list[ScoredCall]  # all
-    marked_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
+    rated_out: frozenset[str]  # digests of the calls that do not take part by what people say of them
     outcomes: list[tuple[str, ScoredCall | None]]  # of each, see `outcomes_of`
     tau_f: Mapping[str, float]  # by tool
     kept: list[ScoredCall]
@@ -102,13 +102,15 @@ def judged_calls(inputs: Inputs[AssemblySpec]) -> JudgedCalls:
     ranks = {(call.tool, call.doc_id, call.position): call.rank for call in drawn}
     settings = {**asdict(config), SHARED_WORDS: assembly.shared_words, _LAST_SAME: assembly.last_same}
     call_filter = CallFilter.of_build(assembly.tool_names, settings)
-    outcomes = outcomes_of(calls, call_filter, ranks, assembly.marks.reasons(calls) if assembly.marks else ())
+    outcomes = outcomes_of(
+        calls, call_filter, ranks, assembly.rating_filter.reasons(calls) if assembly.rating_filter else ()
+    )
     judged = [(call, reason) for call, (reason, _) in zip(calls, outcomes, strict=True)]
     kept = [call for call, reason in judged if not reason]
     examples = {(tool, call.doc_id) for call in kept for tool in call.tools}
     excess = over_cap(examples, assembly.last_ranks, config.seed)
     dropped = Counter((_is_chain(call), reason) for call, reason in judged if reason)
-    left_out = frozenset("/".join(digests_of(call)) for call, reason in judged if reason in MARK_REASONS)
+    left_out = frozenset("/".join(digests_of(call)) for call, reason in judged if reason in RATING_REASONS)
     documents = {call.doc_id for call in calls}
     same = (call for call, reason in judged if reason == SAME_CALL)
     over = frozenset((same_call_rank(call, config.seed)[0], call.doc_id) for call in same)
@@ -143,7 +145,7 @@ def _run(inputs: Inputs[AssemblySpec], writer: ShardWriter) -> StageOutput:
 
 def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     assembly = inputs.spec
-    limited = assembly.last_ranks or assembly.last_same or assembly.shared_words or assembly.marks
+    limited = assembly.last_ranks or assembly.last_same or assembly.shared_words or assembly.rating_filter
     judged = _judged_once(inputs) if limited else None
     parts = {
         "cap": digest_of("over", *(f"{tool}/{doc}" for tool, doc in sorted(judged.excess if judged else ()))),
@@ -151,8 +153,8 @@ def _digests(inputs: Inputs[AssemblySpec]) -> Mapping[str, str]:
     }
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         parts["not_annotated"] = digest_of(*not_annotated)
-    if judged is not None and judged.marked_out:  # else the shard is as it would be without marks
-        parts["marks"] = digest_of(*sorted(judged.marked_out))
+    if judged is not None and judged.rated_out:  # else the shard is as it would be without ratings
+        parts["ratings"] = digest_of(*sorted(judged.rated_out))
     if judged is not None and judged.shared:
         parts["benchmarks"] = digest_of(canonical_json(judged.shared))
     if judged is not None and judged.same:
@@ -165,8 +167,8 @@ def _config_notes(inputs: Inputs[AssemblySpec]) -> Mapping[str, Any]:
     notes: dict[str, Any] = {}
     if not_annotated := assembly.not_annotated.get(inputs.shard, ()):
         notes[NOT_ANNOTATED] = list(not_annotated)
-    if assembly.marks is not None and _judged_once(inputs).marked_out:
-        notes[MARKS] = {"keep": assembly.marks.keep, "until": assembly.marks.until}
+    if assembly.rating_filter is not None and _judged_once(inputs).rated_out:
+        notes[RATINGS] = {"keep": assembly.rating_filter.keep, "until": assembly.rating_filter.until}
     if assembly.shared_words and (shared := _judged_once(inputs).shared):
         notes[SHARED_WORDS] = shared
     if assembly.last_same and (over := _judged_once(inputs).same):

@@ -13,8 +13,8 @@ from wh_fixtures import make_run, put, snapshot_of
 
 from cli.render.cost import amount, hours
 from tests.support.commands import Run
-from warehouse.marks import CallIdentity, add_marks
 from warehouse.queries import rows_of
+from warehouse.ratings import CallIdentity, add_ratings
 from warehouse.store import Store
 
 
@@ -123,33 +123,33 @@ KEPT = 'SELECT doc_id, tool, "position", input, response FROM kept_calls ORDER B
 
 
 def test_precision_agreement_and_a_file(run: Run, as_built: Path, tmp_path: Path) -> None:
-    nothing = run("marks", "--data", as_built)
+    nothing = run("ratings", "--data", as_built)
     assert (nothing.code, nothing.out) == (0, "nobody has judged a call yet: toolformer view, page Judge\n")
     store = Store(as_built)
     one, other = (CallIdentity(**row) for row in rows_of(as_built / "warehouse.duckdb", KEPT))
     unknown = CallIdentity("d", one.tool, 0, "x", "y")
-    add_marks(store, "[b]a", [(one, "accept"), (other, "reject"), (unknown, "reject")])
-    add_marks(store, "b", [(one, "accept")])
+    add_ratings(store, "[b]a", [(one, "accept"), (other, "reject"), (unknown, "reject")])
+    add_ratings(store, "b", [(one, "accept")])
     out = tmp_path / "judged.jsonl"
-    said = run("marks", "--data", as_built, "--tau", "-9", "--export", out)
+    said = run("ratings", "--data", as_built, "--tau", "-9", "--export", out)
     assert said.code == 0, said.err
-    assert "3 marked calls; of [b]a 3, b 1" in said.out
+    assert "3 rated calls; of [b]a 3, b 1" in said.out
     assert "1 of them are not among the current scores" in said.out
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["doc_id"], row["judgement"]) for row in rows] == sorted(
         [(one.doc_id, "right"), (other.doc_id, "wrong"), ("d", "wrong")]
     )
     assert rows[0].keys() == {*("doc_id", "tool", "position", "input", "response"), *("gain", "verdicts", "judgement")}
-    found = json.loads(run("marks", "--data", as_built, "--tau", "-9", "--json").out)
+    found = json.loads(run("ratings", "--data", as_built, "--tau", "-9", "--json").out)
     assert (found["calls"], found["users"]) == (3, {"[b]a": 3, "b": 1})
     lowest = [(p["right"], p["wrong"]) for p in found["precisions"] if p["tau_f"] == -9]
     assert [sum(column) for column in zip(*lowest, strict=True)] == [1, 1]
 
 
 def test_mistakes(run: Run, as_built: Path, tmp_path: Path) -> None:
-    assert "no list of numbers" in run("marks", "--data", as_built, "--tau", "high").err
+    assert "no list of numbers" in run("ratings", "--data", as_built, "--tau", "high").err
     (tmp_path / "there").touch()
-    is_one_line(run("marks", "--data", as_built, "--export", tmp_path / "there"), 2, "exists already")
+    is_one_line(run("ratings", "--data", as_built, "--export", tmp_path / "there"), 2, "exists already")
     is_one_line(run("what-if", "--ratings", "accepted", "--data", as_built), 2, "nobody has accepted a call")
 
 

@@ -17,12 +17,12 @@ from flows.runtime.ledger import open_run, reporting_to
 from tasks.shards.run_shard import result_of
 from tests.support.small_builds import small_build
 from viewer.data import ViewedData
-from warehouse import marks
+from warehouse import ratings
 from warehouse.catalog import Catalog
 from warehouse.commits import Commit, Dataset, Run, dataset_version
-from warehouse.marks import CallIdentity, add_marks, read_marks, standing
 from warehouse.queries import current_build, rows_of
 from warehouse.queries.evaluations import accuracies, evaluation_limits
+from warehouse.ratings import CallIdentity, add_ratings, read_ratings, standing
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 from warehouse.what_if import stored_scores
@@ -147,23 +147,23 @@ class Back(dt.datetime):
 
 
 @pytest.mark.parametrize("place", ["folder", "url"])
-def test_the_last_mark_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    for module in (marks, judging):
+def test_the_last_rating_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    for module in (ratings, judging):
         monkeypatch.setattr(module, "dt", SimpleNamespace(datetime=Back, timedelta=dt.timedelta, UTC=dt.UTC))
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path if place == "folder" else f"memory://{tmp_path.name}/clocks")
     call = CallIdentity("d", "qa", 0, "x", "y")
-    add_marks(store, "a", [(call, "accept")])
-    add_marks(store, "b", [(call, "accept")])
-    before = judging.mark_filter(store, "accepted")
-    add_marks(store, "a", [(call, "reject")])
-    add_marks(store, "b", [(call, "reject")])
-    said = read_marks(store)[0]
+    add_ratings(store, "a", [(call, "accept")])
+    add_ratings(store, "b", [(call, "accept")])
+    before = judging.rating_filter(store, "accepted")
+    add_ratings(store, "a", [(call, "reject")])
+    add_ratings(store, "b", [(call, "reject")])
+    said = read_ratings(store)[0]
     assert [one.user + " " + one.verdict for one in said] == ["a accept", "b accept", "a reject", "b reject"]
     assert standing(said) == {call: {"a": "reject", "b": "reject"}}
     assert before.calls == {call.digest}
-    assert judging.mark_filter(store, "accepted", before.until) == before  # later marks stay out of it
-    assert judging.mark_filter(store, "accepted").calls == frozenset()
+    assert judging.rating_filter(store, "accepted", before.until) == before  # later ratings stay out of it
+    assert judging.rating_filter(store, "accepted").calls == frozenset()
 
 
 def test_failures_of_a_clock_that_was_ahead_are_asked_again(few_documents: Path, tmp_path: Path) -> None:

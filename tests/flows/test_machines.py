@@ -112,7 +112,7 @@ def test_two_hosts(bucket: str, postgres: str, few_documents: Path, alone: dict[
     assert one.version == other.version
     assert cstar(store) == alone
     assert asked(postgres, f"SELECT count(*) FROM {schema(bucket)}.commits WHERE stage <> 'read'") == [(SHARDS,)]
-    assert asked(postgres, f"SELECT count(*) FROM {schema(bucket)}.claims") == [(0,)]
+    assert asked(postgres, f"SELECT count(*) FROM {schema(bucket)}.leases") == [(0,)]
     # each has a snapshot of its own, of all that both did
     for told in (one, other):
         (row,) = rows_of(told.snapshot, 'SELECT count(*) AS n FROM shards WHERE "current" AND intact')

@@ -1,4 +1,4 @@
-"""What marks say of calls, precision and agreement; and what used a document."""
+"""What ratings say of calls, precision and agreement; and what used a document."""
 
 import math
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.finished_job import a_finished_job
 from toolformer_core.evaluate.statistics import wilson
 from warehouse.catalog import Catalog
 from warehouse.commits import Dataset, dataset_version
-from warehouse.marks import CallIdentity, Verdict, add_marks
+from warehouse.ratings import CallIdentity, Verdict, add_ratings
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -50,8 +50,8 @@ def test_precision_and_agreement(store: Store, tmp_path: Path) -> None:
         (call("d0", "calculator", 0), "accept"),
         (call("d9"), "unsure"),  # the current scores do not hold it
     ]
-    add_marks(store, "a", said)
-    add_marks(store, "b", [(call("d1"), "accept"), (call("d2"), "accept"), (call("d3"), "accept")])
+    add_ratings(store, "a", said)
+    add_ratings(store, "b", [(call("d1"), "accept"), (call("d2"), "accept"), (call("d3"), "accept")])
     found = judgements(store, tmp_path / "warehouse.duckdb", [2.0])
     assert found.users == {"a": 6, "b": 3}
     assert [(one.call.doc_id, one.judgement, one.gain) for one in found.calls] == [

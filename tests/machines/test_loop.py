@@ -85,7 +85,7 @@ def test_the_loop_outlasts_a_kill_a_restart_and_a_lost_node(
     assert cstar(store) == cstar(undisturbed)
     assert rows(store) == rows(undisturbed)
     assert asked(database, f'SELECT count(*) FROM "{schema(url)}".commits') == [(len(rows(undisturbed)),)]
-    assert asked(database, f'SELECT count(*) FROM "{schema(url)}".claims') == [(0,)]
+    assert asked(database, f'SELECT count(*) FROM "{schema(url)}".leases') == [(0,)]
 
     profile = {"launcher": "slurm", "device": "cpu", "processes": 2, "jobs": str(jobs), "slurm": {"partition": "cpu"}}
     (tmp_path / "profile.json").write_text(json.dumps(profile))

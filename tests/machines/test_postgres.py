@@ -27,7 +27,7 @@ def test_a_build_outlasts_a_restart(
         assert build.ended() == 0, build.text
     store = Store(data)
     assert asked(database, f'SELECT count(*) FROM "{schema(data)}".commits') == [(len(list(store.commits())),)]
-    assert asked(database, f'SELECT count(*) FROM "{schema(data)}".claims') == [(0,)]
+    assert asked(database, f'SELECT count(*) FROM "{schema(data)}".leases') == [(0,)]
 
 
 def test_a_process_that_first_needs_the_server_in_an_outage_waits(

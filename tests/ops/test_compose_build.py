@@ -69,10 +69,11 @@ def test_a_build_survives_the_end_of_a_dask_worker(prefect_server: None, few_doc
             assert state.is_completed(), flow_worker.log[-5000:]
         store = Store(data)
         assert cstar(store) == cstar(Store(tmp_path / "alone"))
-        assert len(list(store.commits())) == SHARDS_OF_ONE_TOOL
-        assert asked(catalog, f"SELECT count(*) FROM {schema(data)}.commits") == [(SHARDS_OF_ONE_TOOL,)]
-        (row,) = rows_of(data / "warehouse.duckdb", 'SELECT count(*) AS n FROM shards WHERE "current" AND intact')
-        assert row["n"] == SHARDS_OF_ONE_TOOL
+        own = "stage <> 'read'"  # the corpus is read ahead in parts
+        assert sum(commit.stage != "read" for commit in store.commits()) == SHARDS_OF_ONE_TOOL
+        assert asked(catalog, f"SELECT count(*) FROM {schema(data)}.commits WHERE {own}") == [(SHARDS_OF_ONE_TOOL,)]
+        counted = f'SELECT count(*) AS n FROM shards WHERE "current" AND intact AND {own}'
+        assert rows_of(data / "warehouse.duckdb", counted) == [{"n": SHARDS_OF_ONE_TOOL}]
         shown = [word for process in native.running() for word in process.cmdline()]
         assert shown
         assert not [word for word in shown for secret in SECRETS.values() if secret in word]

@@ -164,7 +164,7 @@ def test_what_is_shipped_is_what_the_generator_writes(tmp_path: Path) -> None:
 
 def test_held_out_items_stop_where_a_call_belongs_and_are_not_in_the_corpus() -> None:
     items, corpus = read(ASSETS / "heldout.jsonl.gz"), [row["text"] for row in read(ASSETS / "corpus.jsonl.gz")]
-    groups = {f"{tool}{frame}": 15 for tool in TOOL_NAMES for frame in ("", " (new frame)")}
+    groups = {f"{tool}{frame}": 15 for tool in TOOL_NAMES for frame in ("", " (unseen template)")}
     assert Counter(item["group"] for item in items) == groups
     assert {item["tool"] for item in items[:5]} == set(TOOL_NAMES)  # whoever asks a few asks of all tools
     assert not any(item["prompt"] in text for item in items for text in corpus)

@@ -65,7 +65,7 @@ def schema(data: Path | str) -> str:
 def killed_at_work(process: psutil.Process, url: str, data: Path) -> bool:
     """Kill a process if it holds a claim: stopped first, so that what it holds stays what it is while we look."""
     process.suspend()
-    if asked(url, f"SELECT 1 FROM {schema(data)}.claims WHERE pid = {process.pid}"):
+    if asked(url, f"SELECT 1 FROM {schema(data)}.leases WHERE pid = {process.pid}"):
         process.kill()
         return True
     process.resume()

@@ -193,6 +193,7 @@ def test_a_process_killed_five_times_ends_in_the_same_bytes(
 
 _READER = """
 import sys
+from tasks.specs import build_spec
 from tests.tasks import test_corpus as t
 
 class Telling(t.Store):
@@ -201,7 +202,7 @@ class Telling(t.Store):
         print(commit.id, flush=True)
         return committed
 
-t.corpus_module.Store = Telling
+build_spec.Store = Telling
 t.corpus_module._BLOCK = 4096
 spec = t.calculator_spec(sys.argv[1], sys.argv[2], ingest=t.IngestConfig(shard_documents=t.SHARD))
 t.read_ahead(spec, int(sys.argv[3]))

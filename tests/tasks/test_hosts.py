@@ -96,7 +96,7 @@ def test_two_at_once_do_every_shard_once(
     assert len(done[0] + done[1]) == SHARDS
     assert {commit.id for commit in store.commits() if commit.run_id == "one"} & shards_in(store) == set(done[0])
     assert cstar(store) == alone
-    assert asked(postgres, f"SELECT count(*) FROM {schema(data)}.claims") == [(0,)]
+    assert asked(postgres, f"SELECT count(*) FROM {schema(data)}.leases") == [(0,)]
 
 
 def test_when_one_is_killed_at_work_the_other_finishes(
@@ -107,7 +107,7 @@ def test_when_one_is_killed_at_work_the_other_finishes(
     with host(corpus, data, "victim", "part-00003", **shared) as victim, host(corpus, data, "other", **shared) as other:
         go(victim)
         assert said(victim) == "stuck"  # amid part-00003, whose claim it holds and renews
-        held = asked(postgres, f"SELECT name, pid FROM {schema(data)}.claims")
+        held = asked(postgres, f"SELECT name, pid FROM {schema(data)}.leases")
         assert [pid for _, pid in held] == [victim.pid]
         before = shards_in(store)
         go(other)

@@ -54,14 +54,14 @@ def test_hosts_at_once_do_every_shard_once(postgres: str, tmp_path: Path) -> Non
     assert all({done.key.shard for done in result} == set(shards) for result in results)
     # of the three that had each shard, two found it done
     assert sum(done.skipped for result in results for done in result) == 2 * 12
-    assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path)}.claims") == [(0,)]
+    assert asked(postgres, f"SELECT count(*) FROM {schema(tmp_path)}.leases") == [(0,)]
 
 
 def taken_over(postgres: str, data: Path, then: Callable[[Leases], None]) -> Callable[[ShardWriter], StageOutput]:
     """Work during which the lease ends and another host takes the lease."""
 
     def do(write: ShardWriter) -> StageOutput:
-        asked(postgres, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
+        asked(postgres, f"UPDATE {schema(data)}.leases SET ends = clock_timestamp() - interval '1 second'")
         with Leases(postgres, Store(data), lease_s=LONG) as other:
             then(other)
         return one_document(write)
@@ -91,9 +91,9 @@ def test_who_lost_its_claim_to_one_that_died_too_does_the_work_again(postgres: s
             return one_document(write)
 
         def takes_it_and_dies(other: Leases) -> None:
-            (key,) = [row[0] for row in asked(postgres, f"SELECT name FROM {schema(tmp_path)}.claims")]
+            (key,) = [row[0] for row in asked(postgres, f"SELECT name FROM {schema(tmp_path)}.leases")]
             assert other.take(str(key)) is not None
-            asked(postgres, f"UPDATE {schema(tmp_path)}.claims SET ends = clock_timestamp() - interval '1 second'")
+            asked(postgres, f"UPDATE {schema(tmp_path)}.leases SET ends = clock_timestamp() - interval '1 second'")
 
         return taken_over(postgres, tmp_path, takes_it_and_dies)(write)
 

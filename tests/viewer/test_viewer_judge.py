@@ -1,4 +1,4 @@
-"""Judging in the viewer: calls drawn in a seeded order, marks under a name, the precision that follows."""
+"""Judging in the viewer: calls drawn in a seeded order, ratings under a name, the precision that follows."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from tests.viewer.conftest import ORIGIN, changed, pages
 from tests.viewer.test_viewer_pages import NOW, words
 from warehouse.indexed_calls import IndexedCalls
-from warehouse.marks import CallIdentity, add_marks, read_marks
+from warehouse.ratings import CallIdentity, add_ratings, read_ratings
 from warehouse.store import Store
 
 KEPT = {("apples", 16), ("hostile", 25), ("long", 110_000)}
@@ -19,7 +19,7 @@ KEPT = {("apples", 16), ("hostile", 25), ("long", 110_000)}
 
 @pytest.fixture
 def own(data: Path, tmp_path: Path) -> Path:
-    """A copy of the data folder, which marks may change."""
+    """A copy of the data folder, which ratings may change."""
     return changed(data, tmp_path)
 
 
@@ -38,7 +38,7 @@ def hidden(page: str, name: str) -> str:
 def judge(client: TestClient, page: str, verdict: str) -> str:
     """Press a button of the form on a page; return the page that follows."""
     fields = {name: hidden(page, name) for name in ("doc", "call", "back")}
-    answer = client.post("/marks", data={**fields, "verdict": verdict})
+    answer = client.post("/ratings", data={**fields, "verdict": verdict})
     assert answer.status_code == 200, answer.text
     return answer.text
 
@@ -58,7 +58,7 @@ def test_every_kept_call_is_drawn_once_in_an_order_of_the_seed(own: Path) -> Non
     assert calls.draw(NOW, "qa", 0).call is None  # its only call gains too little
 
 
-def test_marks_are_made_one_call_after_another_and_a_precision_follows(client: TestClient, own: Path) -> None:
+def test_ratings_are_made_one_call_after_another_and_a_precision_follows(client: TestClient, own: Path) -> None:
     client.post("/judge/name", data={"user": "Zoë <b>", "back": "/judge"})
     page = client.get("/judge").text
     assert re.search(r"0 of 3 kept calls of calculator judged by Zoë <b>", words(page))
@@ -68,9 +68,9 @@ def test_marks_are_made_one_call_after_another_and_a_precision_follows(client: T
         assert f"Your last verdict: {verdict}" in words(page)
     assert "No kept call of calculator is left to judge." in words(page)
     assert "calculator 0.5 2 1 0 0.667 0.208 to 0.939" in words(page)  # Wilson, 2 of 3
-    marks, damaged = read_marks(Store(own))
-    assert [(mark.user, mark.verdict) for mark in marks] == [("Zoë <b>", one) for one in ("accept", "reject", "accept")]
-    assert {(mark.call.doc_id, mark.call.position) for mark in marks} == KEPT
+    ratings, damaged = read_ratings(Store(own))
+    assert [(one.user, one.verdict) for one in ratings] == [("Zoë <b>", one) for one in ("accept", "reject", "accept")]
+    assert {(rating.call.doc_id, rating.call.position) for rating in ratings} == KEPT
     assert damaged == 0
     client.post("/judge/name", data={"user": "b", "back": "/judge?tool=calculator"})
     page = judge(client, client.get("/judge").text, "unsure")
@@ -82,8 +82,8 @@ def test_the_last_verdict_is_taken_back_on_the_page_of_the_next_call(client: Tes
     page = judge(client, first, "reject")
     form = page.partition('aria-label="The last verdict"')[2]
     values = dict(re.findall(r'name="(doc|call|back)" value="([^"]*)"', form))
-    page = client.post("/marks", data={**values, "verdict": "none"}).text
-    assert [mark.verdict for mark in read_marks(Store(own))[0]] == ["reject", "none"]
+    page = client.post("/ratings", data={**values, "verdict": "none"}).text
+    assert [rating.verdict for rating in read_ratings(Store(own))[0]] == ["reject", "none"]
     assert words(page) == words(first)  # it is the next one again
     assert "Your last verdict" not in words(page)
 
@@ -91,32 +91,32 @@ def test_the_last_verdict_is_taken_back_on_the_page_of_the_next_call(client: Tes
 def test_a_verdict_on_a_call_that_is_no_longer_scored_is_taken_back(client: TestClient, own: Path) -> None:
     client.post("/judge/name", data={"user": "a", "back": "/judge"})
     gone = CallIdentity("apples", "calculator", 1, "no such", "call")
-    add_marks(Store(own), "a", [(gone, "reject")])
+    add_ratings(Store(own), "a", [(gone, "reject")])
     form = {"doc": gone.doc_id, "call": gone.digest, "back": "/judge"}
-    assert client.post("/marks", data={**form, "verdict": "accept"}).status_code == 404
-    assert client.post("/marks", data={**form, "verdict": "none"}).status_code == 200
-    assert [mark.verdict for mark in read_marks(Store(own))[0]] == ["reject", "none"]
+    assert client.post("/ratings", data={**form, "verdict": "accept"}).status_code == 404
+    assert client.post("/ratings", data={**form, "verdict": "none"}).status_code == 200
+    assert [rating.verdict for rating in read_ratings(Store(own))[0]] == ["reject", "none"]
 
 
-def test_a_call_of_a_document_is_judged_and_the_mark_taken_back(client: TestClient, own: Path) -> None:
+def test_a_call_of_a_document_is_judged_and_the_rating_taken_back(client: TestClient, own: Path) -> None:
     at = "/documents/hostile?call=calculator:25:0"
     page = judge(client, client.get(at).text, "reject")
     assert re.search(r"Judged: \S+ reject", words(page))
     assert "Take back" in page
     page = judge(client, page, "none")
     assert "Judged:" not in words(page)
-    marks, _ = read_marks(Store(own))
-    assert [mark.verdict for mark in marks] == ["reject", "none"]
-    assert marks[0].call == CallIdentity("hostile", "calculator", 25, '"><img src=x onerror=alert(2)>', "<b>bold</b>")
+    ratings, _ = read_ratings(Store(own))
+    assert [rating.verdict for rating in ratings] == ["reject", "none"]
+    assert ratings[0].call == CallIdentity("hostile", "calculator", 25, '"><img src=x onerror=alert(2)>', "<b>bold</b>")
 
 
-def test_what_is_no_mark_and_what_another_page_sends_is_refused(client: TestClient, own: Path) -> None:
+def test_what_is_no_rating_and_what_another_page_sends_is_refused(client: TestClient, own: Path) -> None:
     page = client.get("/judge").text
     fields = {name: hidden(page, name) for name in ("doc", "call", "back")} | {"verdict": "accept"}
     for changes, status in (({"verdict": "yes"}, 400), ({"call": "0" * 32}, 404), ({"doc": "nobody"}, 404)):
-        assert client.post("/marks", data=fields | changes).status_code == status
-    assert client.post("/marks", data=fields, headers={"origin": "http://evil.example"}).status_code == 403
-    assert read_marks(Store(own)) == ([], 0)
+        assert client.post("/ratings", data=fields | changes).status_code == status
+    assert client.post("/ratings", data=fields, headers={"origin": "http://evil.example"}).status_code == 403
+    assert read_ratings(Store(own)) == ([], 0)
 
 
 def test_nobody_is_sent_elsewhere(client: TestClient) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from tests.support.commands import Run
 from tests.viewer.test_viewer_pages import words
 from viewer.report import report_page
-from warehouse.marks import CallIdentity, add_marks
+from warehouse.ratings import CallIdentity, add_ratings
 from warehouse.store import Store
 
 
 def test_figures_by_hand(data: Path, tmp_path: Path) -> None:
     store = Store(shutil.copytree(data, tmp_path / "data"))
     [dataset] = store.datasets()
-    add_marks(store, "a", [(CallIdentity("apples", "calculator", 16, "2 + 2", "4"), "accept")])
-    add_marks(store, "b", [(CallIdentity("long", "calculator", 110_000, "9" * 100_000, "1"), "reject")])
+    add_ratings(store, "a", [(CallIdentity("apples", "calculator", 16, "2 + 2", "4"), "accept")])
+    add_ratings(store, "b", [(CallIdentity("long", "calculator", 110_000, "9" * 100_000, "1"), "reject")])
     shown = words(report_page(store, dataset))
     assert f"{dataset.name}@{dataset.version} 3 texts with tool calls" in shown
     # gains 11/15, 1.5 and 2.0: quartiles of three by the exclusive method are the values themselves

@@ -16,8 +16,8 @@ from tests.support.small_builds import small_build
 from tests.support.vendored import PACKAGES
 from tests.viewer.test_viewer_models import put_evaluations
 from viewer.rendering import MENU
-from warehouse.marks import read_marks
 from warehouse.queries import rows_of
+from warehouse.ratings import read_ratings
 from warehouse.store import Store
 from warehouse.what_if import what_if
 
@@ -170,7 +170,7 @@ def test_a_walk_through_a_real_build(page: Page, screenshots: ModuleType, as_bui
         )
         assert marked == [False, True]
         check_accessibility(page)
-        assert [mark.verdict for mark in read_marks(Store(as_built))[0]] == ["accept", "reject"]
+        assert [rating.verdict for rating in read_ratings(Store(as_built))[0]] == ["accept", "reject"]
 
         document = f"/documents/{call['doc_id']}?call={call['tool']}:{call['position']}:0"
         more = [document, "/judge?tool=calendar", "/sql?q=FROM+call_outcomes", "/versions/new"]

@@ -16,7 +16,7 @@ LONG = 3600.0  # seconds: a lease that does not end while a test runs
 
 def end_leases(url: str, data: Path) -> None:
     """Let all leases be over, as if their holders had not been heard of for long."""
-    asked(url, f"UPDATE {schema(data)}.claims SET ends = clock_timestamp() - interval '1 second'")
+    asked(url, f"UPDATE {schema(data)}.leases SET ends = clock_timestamp() - interval '1 second'")
 
 
 def test_one_holds_it_until_it_is_given_back(postgres: str, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_once_a_lease_has_ended_another_takes_it_and_the_old_holder_is_told(post
 def test_leases_are_renewed_while_the_holder_lives(postgres: str, tmp_path: Path) -> None:
     with Leases(postgres, Store(tmp_path), lease_s=0.4) as one, Leases(postgres, Store(tmp_path), lease_s=0.4) as two:
         assert one.take("work") is not None
-        ends = f"SELECT ends, clock_timestamp() FROM {schema(tmp_path)}.claims"
+        ends = f"SELECT ends, clock_timestamp() FROM {schema(tmp_path)}.leases"
         ((first, _),) = asked(postgres, ends)
         # more than a whole lease after the first one's end it is still held
         soon(lambda: (asked(postgres, ends)[0][1] - first).total_seconds() > 0.4, 60, 0.02)  # type: ignore[operator]

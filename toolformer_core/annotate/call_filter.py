@@ -3,7 +3,7 @@
     | reason             | the call is dropped because                                                            |
     |--------------------|----------------------------------------------------------------------------------------|
     | position_left_out  | the filter has fewer positions than were sampled, and not this one                     |
-    | of people's marks  | people reject it, or do not accept it; the caller says which calls these are           |
+    | of people's ratings  | people reject it, or do not accept it; the caller says which calls these are           |
     | below_threshold    | L- - L+ < tau_f of its tool                                                            |
     | seen_only_after    | MT only (App. A.1): the text holds its input after the position and not before, so the |
     |                    | model looked ahead                                                                     |
@@ -37,7 +37,7 @@ from toolformer_core.records import ScoredCall, digest_of
 # The outcomes of `CallColumns.outcomes`, by number: kept, and the reasons above.
 SAME_CALL = "same_call"
 REASONS = (
-    *("", "position_left_out", "marked_out", "below_threshold", "seen_only_after", "shorter_chain", "lower_gain"),
+    *("", "position_left_out", "rated_out", "below_threshold", "seen_only_after", "shorter_chain", "lower_gain"),
     *("repeated_nearby", "elsewhere"),  # the last: by what other texts hold, of benchmarks or equal calls
 )
 _BEATEN = ("shorter_chain", "lower_gain"), ("repeated_nearby",)  # by a call at the same position, by one nearby
@@ -123,13 +123,13 @@ class CallColumns:
         allowed = self._passing(call_filter) & self._placed(call_filter)
         return allowed if self._ahead is None else allowed & ~self._ahead
 
-    def outcomes(self, call_filter: CallFilter, marked_out: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def outcomes(self, call_filter: CallFilter, rated_out: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return what becomes of each call, a number of `REASONS`, and the row of the call that won over it, or -1.
 
         Over a repeated call wins, of those nearby that gain more, the one that gains most, of these the first. Calls
-        that are `marked_out` (n,) take no part by what people say of them.
+        that are `rated_out` (n,) take no part by what people say of them.
         """
-        won, apart, kept = self._kept(call_filter, self.allowed(call_filter) & ~marked_out)
+        won, apart, kept = self._kept(call_filter, self.allowed(call_filter) & ~rated_out)
         links = np.array([len(kind) for kind in self.kinds], np.intp)[self.kind]
         winner = np.full(len(self), -1, np.intp)  # by place, then by call
         winner[self._place[won]] = np.flatnonzero(won)
@@ -140,7 +140,7 @@ class CallColumns:
         better[self._worse[pairs]] = self._better[pairs]  # the last one stays
         ahead = np.zeros(len(self), np.bool_) if self._ahead is None else self._ahead
         reasons = [
-            *(kept, ~self._placed(call_filter), marked_out, ~self._passing(call_filter), ahead),
+            *(kept, ~self._placed(call_filter), rated_out, ~self._passing(call_filter), ahead),
             *(links < np.where(winner < 0, 0, links[winner]), ~won, ~apart),
         ]
         outcomes = np.select(reasons, range(len(reasons)), len(reasons))
@@ -210,23 +210,23 @@ def reasons_of(
     calls: Sequence[ScoredCall],
     call_filter: CallFilter,
     ranks: Mapping[tuple[str, str, int], int] | None = None,
-    marked_out: Sequence[str] = (),
+    rated_out: Sequence[str] = (),
 ) -> list[str]:
     """Return why each call is dropped; "" if it is kept. The arguments are those of `outcomes_of`."""
-    return [reason for reason, _ in outcomes_of(calls, call_filter, ranks, marked_out)]
+    return [reason for reason, _ in outcomes_of(calls, call_filter, ranks, rated_out)]
 
 
 def outcomes_of(
     calls: Sequence[ScoredCall],
     call_filter: CallFilter,
     ranks: Mapping[tuple[str, str, int], int] | None = None,
-    marked_out: Sequence[str] = (),
+    rated_out: Sequence[str] = (),
 ) -> list[tuple[str, ScoredCall | None]]:
     """Return why each call is dropped, "" if it is kept, and the call that won over it.
 
     At most one call or chain is kept at a position. If two calls gain the same, the first by tool, input and response
     is kept; of repeated calls, the first in the text. The calls are those of whole documents, beside a chain the call
-    that it begins with. `ranks`, of (tool, document, position), are needed if the filter has `top_k`; `marked_out` has
+    that it begins with. `ranks`, of (tool, document, position), are needed if the filter has `top_k`; `rated_out` has
     for each call the reason why it takes no part by what people say of it, or "".
     """
     gains = [math.nan if call.loss_call is None else call.gain for call in calls]
@@ -251,11 +251,11 @@ def outcomes_of(
         ahead=np.array([looked_ahead(call) for call in ordered], np.bool_),
         elsewhere=np.array([reason != "" for reason in elsewhere], np.bool_),
     )
-    left_out = np.array([bool(marked_out) and marked_out[i] != "" for i in order], np.bool_)
+    left_out = np.array([bool(rated_out) and rated_out[i] != "" for i in order], np.bool_)
     outcomes: list[tuple[str, ScoredCall | None]] = [("", None)] * len(calls)
     for i, outcome, winner, other in zip(order, *columns.outcomes(call_filter, left_out), elsewhere, strict=True):
         name = REASONS[outcome]
-        reason = marked_out[i] if name == "marked_out" else other if name == "elsewhere" else name
+        reason = rated_out[i] if name == "rated_out" else other if name == "elsewhere" else name
         outcomes[i] = reason, None if winner < 0 else ordered[winner]
     return outcomes
 

@@ -15,7 +15,7 @@ from toolformer_core.records import Call
 from toolformer_core.syntax import linearize
 from viewer.data import ViewedData
 from viewer.next_tokens import next_tokens, token_texts
-from viewer.pages.judge import marks_of
+from viewer.pages.judge import ratings_of
 from viewer.query import NotThereError, Query, WrongQueryError, document_link
 from warehouse.queries.documents import example_of
 
@@ -33,8 +33,8 @@ OUTCOMES = {
     "same_call": "enough other texts keep the same call",
     "over_limit": "its tool has enough examples",
     "position_left_out": "its position takes no part in the current C*",
-    "rejected": "people's marks reject it",
-    "not_accepted": "people's marks do not accept it",
+    "rejected": "people's ratings reject it",
+    "not_accepted": "people's ratings do not accept it",
 }
 
 
@@ -196,7 +196,7 @@ def _panel(
         "p": math.exp(chosen["log_p"]),
         "tokens": next_tokens(chosen, texts),
         "has_texts": texts is not None,
-        "marks": marks_of(viewed, document["doc_id"], chosen),
+        "ratings": ratings_of(viewed, document["doc_id"], chosen),
         "here": link(chosen).partition("#")[0],
         "rivals": [
             {**one, "link": link(one)} for one in calls if one["position"] == chosen["position"] and one is not chosen

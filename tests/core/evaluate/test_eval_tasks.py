@@ -64,7 +64,9 @@ def test_the_chains_of_the_small_world_are_embedded_with_the_passages_that_they_
     items, rejected = split(read(task))
     assert rejected == []
     families = ("fact-sum", "date-sum", "search-mt", "search-search")
-    assert Counter(item.group for item in items) == {f"{f}{new}": 200 for f in families for new in ("", " (new frame)")}
+    assert Counter(item.group for item in items) == {
+        f"{f}{new}": 200 for f in families for new in ("", " (unseen template)")
+    }
     assert {item.tool for item in items} == {"qa,calculator", "calendar,calculator", "wikisearch,mt", "wikisearch"}
     assert right_tools(task, items[0]) == ("qa", "calculator")
     told = " ".join(passage.text for passage in read_passages(task.passages))

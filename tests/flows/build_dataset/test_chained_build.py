@@ -183,10 +183,10 @@ def test_the_viewer_lists_and_judges_a_chain(chained: Built) -> None:
     assert html.escape((TODAY + SUM).strip()) in page
     shown = dict(re.findall(r'name="(call|doc)" value="([^"]+)"', page))
     form = {**shown, "verdict": "accept", "back": "/judge"}
-    answer = client.post("/marks", data=form, headers={"origin": "http://127.0.0.1"}, follow_redirects=False)
+    answer = client.post("/ratings", data=form, headers={"origin": "http://127.0.0.1"}, follow_redirects=False)
     assert answer.status_code == 303
-    [marked] = judgements(Store(data), data / "warehouse.duckdb").calls
-    assert (marked.call.tool, marked.gain) == ("calculator", pytest.approx(2.4))
+    [rated] = judgements(Store(data), data / "warehouse.duckdb").calls
+    assert (rated.call.tool, rated.gain) == ("calculator", pytest.approx(2.4))
 
 
 def test_chains_need_all_tools(corpus: Path, tmp_path: Path) -> None:

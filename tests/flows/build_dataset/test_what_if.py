@@ -12,16 +12,16 @@ from flows.build_dataset.versions import card_of
 from flows.build_dataset.what_if import compare_by_shard, materialise
 from flows.build_dataset.what_if_query import ask
 from flows.report.document_trace import trace_document
-from flows.report.judging import chosen_marks, mark_filter
-from tasks.specs.mark_filter import MarkFilter
+from flows.report.judging import chosen_ratings, rating_filter
+from tasks.specs.rating_filter import RatingFilter
 from tests.support.small_builds import Built, examples_in, small_build
 from toolformer_core.errors import UsageError
 from toolformer_core.prompts.load import load_prompt, prompt_from_text
 from toolformer_core.records import ScoredCall
 from warehouse.catalog import Catalog
 from warehouse.commits import Dataset
-from warehouse.marks import CallIdentity, add_marks
 from warehouse.queries import current_build, rows_of
+from warehouse.ratings import CallIdentity, add_ratings
 from warehouse.snapshot.publish import publish
 from warehouse.store import Store
 
@@ -188,8 +188,8 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
     store, snapshot = Store(as_built), as_built / "warehouse.duckdb"
     before = held(store)
     rejected = before[0]
-    add_marks(store, "a", [(rejected, "reject"), (before[1], "unsure"), (before[2], "accept")])
-    answer = compare_by_shard(store, ask(snapshot, {}, marks=mark_filter(store, "not-rejected")))
+    add_ratings(store, "a", [(rejected, "reject"), (before[1], "unsure"), (before[2], "accept")])
+    answer = compare_by_shard(store, ask(snapshot, {}, rating_filter=rating_filter(store, "not-rejected")))
     place = (rejected.doc_id, rejected.tool, rejected.position)
     assert [(one.doc_id, one.tool, one.position) for one in answer.goes] == [place]
     built = run_build(small_build(few_documents, as_built, ratings="not-rejected"))
@@ -203,20 +203,20 @@ def test_a_rejected_call_is_left_out_and_nothing_else(few_documents: Path, as_bu
         assert change.after.calls == sum(call.tool == change.after.tool for call in after)
     assert [row["rows"] for row in rows_of(snapshot, "FROM drops WHERE reason = 'rejected'")] == [1]
     # A what-if counts the call as if it took part, and says so.
-    [note] = [one for one in ask(snapshot, {}).notes if "marks" in one]
+    [note] = [one for one in ask(snapshot, {}).notes if "ratings" in one]
     assert note.startswith("the current C* was assembled with --ratings not-rejected, which left out 1 scored call")
     own = ("doc_id", "tool", "position", "input", "response")
     calls = trace_document(store, snapshot, rejected.doc_id).calls
     assert [c["outcome"] for c in calls if CallIdentity(*(c[name] for name in own)) == rejected] == ["rejected"]
     assert plan_build(small_build(few_documents, as_built, ratings="not-rejected")).nothing_to_do
-    assert plan_build(small_build(few_documents, as_built)).nothing_to_do  # without marks all is as it was
+    assert plan_build(small_build(few_documents, as_built)).nothing_to_do  # without ratings all is as it was
 
 
 def test_what_if_makes_the_version_that_a_build_makes(few_documents: Path, as_built: Path) -> None:
     store, snapshot = Store(as_built), as_built / "warehouse.duckdb"
     before = held(store)
-    add_marks(store, "a", [(before[0], "accept"), (before[-1], "accept"), (before[1], "reject")])
-    query = ask(snapshot, {}, marks=mark_filter(store, "accepted"))
+    add_ratings(store, "a", [(before[0], "accept"), (before[-1], "accept"), (before[1], "reject")])
+    query = ask(snapshot, {}, rating_filter=rating_filter(store, "accepted"))
     materialise(store, query, "accepted")
     assert held(store, "accepted") == sorted({before[0], before[-1]})
     answer = compare_by_shard(store, query, n=1)
@@ -227,15 +227,15 @@ def test_what_if_makes_the_version_that_a_build_makes(few_documents: Path, as_bu
 
 def test_nobody_has_rated_a_call(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    assert chosen_marks(store, "all") is None
+    assert chosen_ratings(store, "all") is None
     with pytest.raises(UsageError, match="nobody has accepted a call"):
-        chosen_marks(store, "accepted")
-    assert mark_filter(store, "not-rejected").calls == frozenset()
+        chosen_ratings(store, "accepted")
+    assert rating_filter(store, "not-rejected").calls == frozenset()
 
 
 def test_a_call_is_known_by_all_that_it_is() -> None:
     call = ScoredCall("d", "qa", 3, "Wo?", "hier", -1.0, 1, 2.0, 2.0, 1.0, seen_before=False, seen_after=False)
     other = replace(call, response="dort")
     said = frozenset({CallIdentity("d", "qa", 3, "Wo?", "hier").digest})
-    assert MarkFilter("not-rejected", "", said).reasons([call, other]) == ["rejected", ""]
-    assert MarkFilter("accepted", "", said).reasons([call, other]) == ["", "not_accepted"]
+    assert RatingFilter("not-rejected", "", said).reasons([call, other]) == ["rejected", ""]
+    assert RatingFilter("accepted", "", said).reasons([call, other]) == ["", "not_accepted"]

@@ -8,7 +8,7 @@ from wh_fixtures import make_run, put, scored, snapshot_of
 
 from flows.evaluate.tables import paper_tables
 from flows.report.tables import Cell, ResultTable
-from warehouse.marks import CallIdentity, Verdict, add_marks, read_marks
+from warehouse.ratings import CallIdentity, Verdict, add_ratings, read_ratings
 from warehouse.store import Store
 
 
@@ -38,7 +38,7 @@ class Written:
         self.store.write_run(make_run(f"r{self.hour}", [commit.key], started, flow="evaluate", **run))
 
     def tables(self) -> dict[str, ResultTable]:
-        tables = paper_tables(snapshot_of(self.store), "d", marks=read_marks(self.store)[0])
+        tables = paper_tables(snapshot_of(self.store), "d", ratings=read_ratings(self.store)[0])
         return {t.name: t for t in tables}
 
 
@@ -166,7 +166,7 @@ def test_what_people_say_of_a_call_stands_beside_its_gain(written: Written) -> N
     said: dict[int, tuple[Verdict, ...]] = {3: ("accept", "accept", "reject"), 5: ("accept", "reject")}
     for position, verdicts in said.items():
         for user, verdict in zip("abc", verdicts, strict=False):
-            add_marks(written.store, user, [(CallIdentity("d1", "calculator", position, "1 + 1", "2"), verdict)])
+            add_ratings(written.store, user, [(CallIdentity("d1", "calculator", position, "1 + 1", "2"), verdict)])
     table = written.tables()["Table 10"]
     assert table.columns == ("tool", "paper", "ours", "judged", "our call")
     rows = [row[1:4] for row in table.rows if row[0] == "calculator"]

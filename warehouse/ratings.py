@@ -1,7 +1,7 @@
-"""Marks: what people say of calls. They are only ever added, so nothing that somebody said is overwritten.
+"""Ratings: what people say of calls. They are only ever added, so nothing that somebody said is overwritten.
 
-In a local folder a mark is a line of `marks/<user>.jsonl`; on a URL, where objects cannot grow, each batch is an
-object, `marks/<user>/<time>-<random>.jsonl`. A batch is on the disk when `add_marks` returns; if the process dies
+In a local folder a rating is a line of `ratings/<user>.jsonl`; on a URL, where objects cannot grow, each batch is an
+object, `ratings/<user>/<time>-<random>.jsonl`. A batch is on the disk when `add_ratings` returns; if the process dies
 before, at most its last line is torn, and the next batch begins on a line of its own.
 """
 
@@ -24,9 +24,9 @@ from warehouse.store import Store
 
 Verdict = Literal["accept", "reject", "unsure", "none"]
 
-MARK_REASONS = ("rejected", "not_accepted")  # why calls that marks leave out are not in C*
+RATING_REASONS = ("rejected", "not_accepted")  # why calls that ratings leave out are not in C*
 
-_FOLDER = "marks"
+_FOLDER = "ratings"
 _MOST_BYTES = 200  # of a file's name
 
 
@@ -47,40 +47,42 @@ class CallIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Rating:
     call: CallIdentity
     verdict: Verdict
     user: str
-    at: str  # ISO UTC text that sorts; later than that of every mark known before, also where a clock was set back
+    at: str  # ISO UTC text that sorts; later than that of every rating known before, also where a clock was set back
 
 
-def add_marks(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Mark]:
-    """Add a batch of a user's marks; return them.
+def add_ratings(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, Verdict]]) -> list[Rating]:
+    """Add a batch of a user's ratings; return them.
 
-    A StoreError: the name or a verdict is none, or the marks could not be written; then none of them counts.
+    A StoreError: the name or a verdict is none, or the ratings could not be written; then none of them counts.
     """
     name = quote(user.strip(), safe="", errors="replace").replace(".", "%2E")
     if not name or len(name) > _MOST_BYTES:
         raise StoreError(f"{user!r} is no user's name: give one of 1 to about {_MOST_BYTES // 6} characters")
-    known = [dt.datetime.fromisoformat(mark.at) + dt.timedelta(microseconds=1) for mark in read_marks(store)[0][-1:]]
+    known = [dt.datetime.fromisoformat(last.at) + dt.timedelta(microseconds=1) for last in read_ratings(store)[0][-1:]]
     at = max([dt.datetime.now(dt.UTC), *known]).isoformat(timespec="microseconds")
-    marks = [Mark(call, verdict, user.strip(), at) for call, verdict in verdicts]
-    for mark in marks:
-        if mark.verdict not in get_args(Verdict):
-            raise StoreError(f"{mark.verdict!r} is no verdict: say {', '.join(get_args(Verdict))}")
-    if not marks:
+    ratings = [Rating(call, verdict, user.strip(), at) for call, verdict in verdicts]
+    for rating in ratings:
+        if rating.verdict not in get_args(Verdict):
+            raise StoreError(f"{rating.verdict!r} is no verdict: say {', '.join(get_args(Verdict))}")
+    if not ratings:
         return []
-    rows = ({**asdict(mark.call), "verdict": mark.verdict, "user": mark.user, "at": mark.at} for mark in marks)
+    rows = (
+        {**asdict(rating.call), "verdict": rating.verdict, "user": rating.user, "at": rating.at} for rating in ratings
+    )
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     if not store.is_local:
         store.files.put(f"{_FOLDER}/{name}/{at.replace(':', '')}-{uuid.uuid4().hex[:8]}.jsonl", lines)
-        return marks
+        return ratings
     path = Path(store.root, _FOLDER, f"{name}.jsonl")
     try:
         _append(path, lines)
     except OSError as exc:
-        raise StoreError(f"cannot write marks to {path}: {error_line(exc)}") from exc
-    return marks
+        raise StoreError(f"cannot write ratings to {path}: {error_line(exc)}") from exc
+    return ratings
 
 
 def _append(path: Path, lines: bytes) -> None:
@@ -106,34 +108,34 @@ def _append(path: Path, lines: bytes) -> None:
         fsync_folder(path.parent)
 
 
-def read_marks(store: Store, until: str | None = None) -> tuple[list[Mark], int]:
-    """Return all users' marks, or those until a time in ISO UTC text, by time, and how many lines are none."""
+def read_ratings(store: Store, until: str | None = None) -> tuple[list[Rating], int]:
+    """Return all users' ratings, or those until a time in ISO UTC text, by time, and how many lines are none."""
     texts = (store.files.get(path) or b"" for path in store.files.walk(_FOLDER, ".jsonl"))
     lines = [line for text in texts for line in text.split(b"\n")[:-1] if line]  # without an end: never acknowledged
-    marks = [mark for mark in map(_mark, lines) if mark is not None]
-    counted = (mark for mark in marks if until is None or mark.at <= until)
-    return sorted(counted, key=lambda mark: mark.at), len(lines) - len(marks)
+    ratings = [rating for rating in map(_rating, lines) if rating is not None]
+    counted = (rating for rating in ratings if until is None or rating.at <= until)
+    return sorted(counted, key=lambda rating: rating.at), len(lines) - len(ratings)
 
 
-def _mark(line: bytes) -> Mark | None:
+def _rating(line: bytes) -> Rating | None:
     try:
         row = json.loads(line)
         call = CallIdentity(*(row[name] for name in CallIdentity.__dataclass_fields__))
-        mark = Mark(call, row["verdict"], row["user"], row["at"])
-        dt.datetime.fromisoformat(mark.at)
+        rating = Rating(call, row["verdict"], row["user"], row["at"])
+        dt.datetime.fromisoformat(rating.at)
     except (ValueError, KeyError, TypeError):
         return None
-    texts = (call.doc_id, call.tool, call.input, call.response, mark.user)
+    texts = (call.doc_id, call.tool, call.input, call.response, rating.user)
     is_sound = all(isinstance(text, str) for text in texts) and isinstance(call.position, int)
-    return mark if is_sound and mark.verdict in get_args(Verdict) else None
+    return rating if is_sound and rating.verdict in get_args(Verdict) else None
 
 
-def standing(marks: Iterable[Mark]) -> Mapping[CallIdentity, Mapping[str, Verdict]]:
-    """Return each user's last verdict, call -> user -> verdict, from marks by time; a `none` is left out."""
+def standing(ratings: Iterable[Rating]) -> Mapping[CallIdentity, Mapping[str, Verdict]]:
+    """Return each user's last verdict, call -> user -> verdict, from ratings by time; a `none` is left out."""
     found: dict[CallIdentity, dict[str, Verdict]] = {}
-    for mark in marks:
-        users = found.setdefault(mark.call, {})
-        users.pop(mark.user, None)
-        if mark.verdict != "none":
-            users[mark.user] = mark.verdict
+    for rating in ratings:
+        users = found.setdefault(rating.call, {})
+        users.pop(rating.user, None)
+        if rating.verdict != "none":
+            users[rating.user] = rating.verdict
     return {call: users for call, users in found.items() if users}

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolformer_core.records import ScoredCall
-from warehouse.marks import MARK_REASONS, CallIdentity
+from warehouse.ratings import RATING_REASONS, CallIdentity
 
 Keep = Literal["not-rejected", "accepted"]
 
 
 @dataclass(frozen=True, slots=True)
-class MarkFilter:
+class RatingFilter:
     """All calls but those that are rejected, or only those that are accepted."""
 
     keep: Keep
-    until: str  # the time up to which marks were read, ISO UTC
+    until: str  # the time up to which ratings were read, ISO UTC
     calls: frozenset[str]  # digests of the calls that are rejected, or accepted
 
     @property
     def reason(self) -> str:
-        return MARK_REASONS[self.keep == "accepted"]
+        return RATING_REASONS[self.keep == "accepted"]
 
     def reasons(self, calls: Iterable[ScoredCall]) -> list[str]:
         """Return for each call why it is left out, or "": one of its calls is rejected, or not all are accepted."""
@@ -30,5 +30,5 @@ class MarkFilter:
 
 
 def digests_of(call: ScoredCall) -> list[str]:
-    """Return the digests of a call, or of the calls of a chain, by which marks name them."""
+    """Return the digests of a call, or of the calls of a chain, by which ratings name them."""
     return [CallIdentity(call.doc_id, one.tool, call.position, one.input, one.response).digest for one in call.chain]
