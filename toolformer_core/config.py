@@ -4,7 +4,7 @@
 |------------------------------|---------|------------|------|----------------------|
 | tau_s, sampling threshold    | 0.05    | 0.0        | 0.0  | Toolformer, App. A   |
 | k, positions per document    | 5       | 20         | 20   | Toolformer, App. A   |
-| m, samples per position        | 5       | 10         | 10   | Toolformer, App. A   |
+| m, samples per position      | 5       | 10         | 10   | Toolformer, App. A   |
 | tau_f, filtering threshold   | 1.0     | 0.5        | 0.5  | Toolformer, App. A   |
 | examples per tool            | 25,000  |            |      | Toolformer, App. B   |
 """

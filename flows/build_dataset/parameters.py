@@ -70,7 +70,7 @@ class BuildParameters(fields.ToolChoice):
         None, gt=0, description=f"Positions per document, k {_sampled('top_k')}"
     )
     samples: Annotated[int | None, _CALLS] = Field(
-        None, gt=0, description=f"Calls drawn per position, m {_sampled('samples')}"
+        None, gt=0, description=f"Samples per position, m {_sampled('samples')}"
     )
     numbers: Annotated[Literal["any", "new"], _CALLS] = Field(
         "any",

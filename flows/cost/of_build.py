@@ -1,7 +1,7 @@
 """The plan of a build by numbers: plain arithmetic from named assumptions to tokens, hours and money of each stage.
 
-    kept    = documents x kept_share            samples  = kept x samples a document      ok = samples x ok_share
-    calls   = ok x calls_per_ok_draw            scored = ok x scored_per_ok_draw
+    kept    = documents x kept_share            samples = kept x samples a document       ok = samples x ok_share
+    calls   = ok x calls_per_ok_draw            scored  = ok x scored_per_ok_draw
     LM tokens of sample = kept x scan_tokens + samples x draw_tokens,   of score = scored x score_tokens
 
 Each further depth of chained calls draws m calls of every tool after the smaller of CHAIN_STARTS and the calls that

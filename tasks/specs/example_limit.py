@@ -57,7 +57,7 @@ _Results = Mapping[str, Sequence[ShardResult]]  # by shard
 
 
 def with_limits(assembly: AssemblySpec, scored: _Results, sampled: _Results | None = None) -> AssemblySpec:
-    """Return the rules with the last ranks that stay; `sampled` (samples) is needed where positions are left out."""
+    """Return the rules with the last ranks that stay; results of `sample` are needed where positions are left out."""
     if assembly.max_same_call is not None:
         kept = _kept_calls(assembly, scored, sampled)
         assembly = replace(assembly, last_same=_last_same(kept, assembly.max_same_call, assembly.config.seed))
