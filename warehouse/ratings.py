@@ -70,9 +70,7 @@ def add_ratings(store: Store, user: str, verdicts: Iterable[tuple[CallIdentity, 
             raise StoreError(f"{rating.verdict!r} is no verdict: say {', '.join(get_args(Verdict))}")
     if not ratings:
         return []
-    rows = (
-        {**asdict(rating.call), "verdict": rating.verdict, "user": rating.user, "at": rating.at} for rating in ratings
-    )
+    rows = ({**asdict(one.call), "verdict": one.verdict, "user": one.user, "at": one.at} for one in ratings)
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     if not store.is_local:
         store.files.put(f"{_FOLDER}/{name}/{at.replace(':', '')}-{uuid.uuid4().hex[:8]}.jsonl", lines)

@@ -52,9 +52,7 @@ class RemoteLM:
         self.model = model
         self.tokenizer: PromptTokenizer = tokenizer_for(tokenizer, name, model.context)
         self.name = name
-        self.tokens = (
-            0  # of all sequences read, and of all samples, but not of samples' prompts, which the server caches
-        )
+        self.tokens = 0  # of all sequences and samples, but not of samples' prompts, which the server caches
         self._lock = threading.Lock()
 
     @property
