@@ -1,4 +1,4 @@
-"""Ratings: what was acknowledged is there, whoever dies or writes at the same time; the last one of a user counts."""
+"""Ratings: none that was acknowledged is lost, in a crash or beside another writer; a user's last one counts."""
 
 import multiprocessing
 import subprocess
